@@ -170,9 +170,7 @@ impl Engine {
     ///
     /// Input has a connection of its own. Podman ends the one by which it cannot send what the container does not read, and
     /// with it what the container has written and is not sent yet.
-    ///
-    /// # Errors
-    /// See [`Error`]. Some engines prepare the container for this, and what is wrong with it shows here.
+    /// Some engines prepare the container for this, and what is wrong with it shows here.
     pub async fn attach(&self, id: &str) -> Result<(FromContainer, ToContainer), Error> {
         let from = self.output(id).await?;
         let (mut again, to) = self.streams(id, "stdin=1").await?;
@@ -208,10 +206,7 @@ impl Engine {
         self.tell(Method::POST, &path, grace.saturating_add(PATIENCE)).await
     }
 
-    /// Removes a container with its nameless volumes, and kills it before if need be.
-    ///
-    /// # Errors
-    /// See [`Error`]. That it is not there any more is none.
+    /// Removes a container with its nameless volumes, and kills it before if need be. That it is not there any more is no error.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
         let path = format!("/containers/{}?force=true&v=true", escaped(id));
         match self.tell(Method::DELETE, &path, PATIENCE).await {

@@ -70,10 +70,8 @@ impl Here {
     }
 }
 
-/// Removes what is left, and of this task what is earlier. What is left and cannot be removed now is removed by the next one.
-///
-/// # Errors
-/// A container of an earlier attempt may still run. Two attempts would work at once.
+/// Removes what is left, and of this task what is earlier. What is left and cannot be removed now is removed by the next one;
+/// with what is earlier two attempts would work at once.
 pub async fn before(engine: &Engine, told: &ContainerInput, this: &Process) -> Result<(), String> {
     let here = Here::new(this, Some(told.node().to_owned()), told.worker.database.clone());
     let mut left = TRIES;

@@ -260,9 +260,6 @@ fn within<T>(
 }
 
 /// Asks until there is an answer, but not for ever.
-///
-/// # Errors
-/// The cluster refuses, or has been away for too long.
 pub async fn patiently<T>(what: &str, ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, String> {
     let begun = Instant::now();
     let answer = persistently(|| begun.elapsed() < PATIENCE, ask).await;

@@ -14,10 +14,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Checks `params` of a task.
-    ///
-    /// # Errors
-    /// Something cannot be run; the error names the parameter and what it has instead.
+    /// Checks `params` of a task. An error names the parameter and what it has instead.
     pub fn check(params: &Value) -> Result<Self, String> {
         Ok(Self {
             command: command(&params["command"])?,

@@ -150,11 +150,8 @@ impl Download<'_> {
             self.fill(&mut part, &address).await?;
         }
         if !part.is_right() {
-            blocking(move || {
-                part.give_up();
-                Ok(())
-            })
-            .await?;
+            // It would only be begun anew the next time.
+            let _left_behind = blocking(move || fs::remove_file(&part.beside)).await;
             bail!("what has come is not what the file set says: its SHA-256 is another one");
         }
         blocking(move || part.finish()).await
@@ -323,11 +320,6 @@ impl Part {
 
     fn is_right(&self) -> bool {
         self.hasher.clone().finish().to_string() == self.entry.sha256
-    }
-
-    fn give_up(self) {
-        // It would only be begun anew the next time.
-        let _left_behind = fs::remove_file(&self.beside);
     }
 
     /// Puts the file in its place, whatever was there.
