@@ -3,10 +3,11 @@
 mod table;
 mod terminal;
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_values::text::is_odd;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -42,6 +43,31 @@ pub fn progress_bar(length: Option<u64>, template: &str) -> anyhow::Result<Progr
         bar.enable_steady_tick(Duration::from_millis(200));
     }
     Ok(bar)
+}
+
+/// How often a line is printed where a bar cannot be shown.
+const NOW_AND_THEN: Duration = Duration::from_secs(10);
+
+/// A bar on a terminal, else lines.
+#[derive(Debug)]
+pub struct Progress {
+    pub bar: ProgressBar,
+    last_line: Cell<Instant>,
+}
+
+impl Progress {
+    /// `length` is how much there is to be done, if that is known.
+    pub fn start(length: Option<u64>, template: &str) -> anyhow::Result<Self> {
+        Ok(Self { bar: progress_bar(length, template)?, last_line: Cell::new(Instant::now()) })
+    }
+
+    /// Prints how far it is, where a bar cannot be shown and the last line is long ago.
+    pub fn tell(&self, line: impl FnOnce() -> String) {
+        if self.last_line.get().elapsed() >= NOW_AND_THEN && !std::io::stderr().is_terminal() {
+            self.last_line.set(Instant::now());
+            eprintln!("{}", line());
+        }
+    }
 }
 
 /// Names that were given by others, and may control a terminal, for standard output.

@@ -4,22 +4,19 @@ mod get;
 mod put;
 mod scan;
 
-use std::cell::Cell;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use disbatch_wire::files::{
     FileEntry, FileSearch, FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion,
 };
-use indicatif::{HumanBytes, ProgressBar};
+use indicatif::HumanBytes;
 use serde_json::Value;
 
 use crate::api::{Client, address, read, segment};
 use crate::args::{FilesCommand, Format, ListFiles, RemoveFiles};
 use crate::command::Session;
 use crate::command::life::Connection;
-use crate::output::{Column, Cut, Table, known, print, progress_bar, shown_name};
+use crate::output::{Column, Cut, Progress, Table, known, print, shown_name};
 
 /// So many files are asked for at once: as many as a DCI tells.
 const PAGE: usize = 1_000;
@@ -51,31 +48,17 @@ async fn page(connection: &Connection<'_>, name: &str, wanted: &FileSearch) -> a
     Ok(read(connection.get(&path).await?)?)
 }
 
-const NOW_AND_THEN: Duration = Duration::from_secs(10);
+/// What a bar for bytes shows.
+const BYTES: &str = "{wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
-#[derive(Debug)]
-struct Progress {
-    bar: ProgressBar,
-    /// What is done, as in `sent 3 MiB of 4 MiB`.
-    word: &'static str,
-    last_line: Cell<Instant>,
-}
-
-impl Progress {
-    pub fn start(word: &'static str, total: u64) -> anyhow::Result<Self> {
-        let template = "{wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-        let bar = progress_bar(Some(total), template)?;
-        Ok(Self { bar, word, last_line: Cell::new(Instant::now()) })
-    }
-
-    pub fn advance(&self, bytes: u64) {
-        self.bar.inc(bytes);
-        if self.last_line.get().elapsed() >= NOW_AND_THEN && !std::io::stderr().is_terminal() {
-            self.last_line.set(Instant::now());
-            let (done, total) = (self.bar.position(), self.bar.length().unwrap_or_default());
-            eprintln!("{} {} of {}", self.word, HumanBytes(done), HumanBytes(total));
-        }
-    }
+/// So many bytes more are done. `word` says what is, as in `sent 3 MiB of 4 MiB`.
+fn advance(progress: &Progress, word: &str, bytes: u64) {
+    let bar = &progress.bar;
+    bar.inc(bytes);
+    progress.tell(|| {
+        let (done, total) = (bar.position(), bar.length().unwrap_or_default());
+        format!("{word} {} of {}", HumanBytes(done), HumanBytes(total))
+    });
 }
 
 const SETS: Table<FileSetSummary> = Table {

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use indicatif::ProgressBar;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
@@ -18,7 +17,7 @@ use crate::api::{ApiError, Client};
 use crate::args::{FileOptions, TaskOptions};
 use crate::command::create_tasks::ids;
 use crate::input::is_stdin;
-use crate::output::{is_broken_pipe, print, progress_bar, say};
+use crate::output::{Progress, is_broken_pipe, print, say};
 use crate::status::INTERRUPTED;
 
 /// Creates a task for each line of a file, batch by batch.
@@ -35,11 +34,17 @@ pub async fn run(
     let (input, size) = open(path)?;
     let batches = read(input, options.skip_lines, options.batch);
     let account = Account { lines: options.skip_lines, ..Account::default() };
-    let progress = Progress::start(size)?;
+    let template = match size {
+        Some(_) => "{wide_bar} {percent:>3}% {msg}, {eta} left",
+        None => "{spinner} {msg}",
+    };
+    let progress = Progress::start(size, template)?;
+    progress.bar.set_message("0 tasks");
     let mut upload = Upload { client, queue, task, print_ids: options.ids, account, progress, signals };
     let outcome = upload.send_all(batches).await;
     let account = upload.account;
-    let time = upload.progress.finish();
+    upload.progress.bar.finish_and_clear();
+    let time = upload.progress.bar.elapsed();
     let status = match outcome {
         Ok(true) => {
             let speed = per_second(account.tasks, time);
@@ -175,10 +180,14 @@ impl Upload<'_> {
         self.account.unsure_until = None;
         self.account.lines = last;
         self.account.tasks += u64::try_from(ids.len())?;
-        self.progress.advance(self.account.tasks, batch.bytes_read);
+        let (tasks, bar) = (self.account.tasks, &self.progress.bar);
+        let said = format!("{tasks} tasks, {:.0} tasks/s", per_second(tasks, bar.elapsed()));
+        self.progress.tell(|| format!("created {said}"));
+        bar.set_position(batch.bytes_read);
+        bar.set_message(said);
         if self.print_ids {
             let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-            self.progress.bar.suspend(|| print(&lines))?;
+            bar.suspend(|| print(&lines))?;
         }
         Ok(())
     }
@@ -193,43 +202,7 @@ fn created_nothing(error: &ApiError) -> bool {
     }
 }
 
-const NOW_AND_THEN: Duration = Duration::from_secs(10);
-
-#[derive(Debug)]
-pub struct Progress {
-    bar: ProgressBar,
-    started: Instant,
-    last_line: Instant,
-}
-
-impl Progress {
-    pub fn start(bytes: Option<u64>) -> anyhow::Result<Self> {
-        let template = match bytes {
-            Some(_) => "{wide_bar} {percent:>3}% {msg}, {eta} left",
-            None => "{spinner} {msg}",
-        };
-        let bar = progress_bar(bytes, template)?;
-        bar.set_message("0 tasks");
-        Ok(Self { bar, started: Instant::now(), last_line: Instant::now() })
-    }
-
-    pub fn advance(&mut self, tasks: u64, bytes: u64) {
-        let speed = per_second(tasks, self.started.elapsed());
-        self.bar.set_position(bytes);
-        self.bar.set_message(format!("{tasks} tasks, {speed:.0} tasks/s"));
-        if self.last_line.elapsed() >= NOW_AND_THEN && !std::io::stderr().is_terminal() {
-            self.last_line = Instant::now();
-            eprintln!("created {tasks} tasks, {speed:.0} tasks/s");
-        }
-    }
-
-    pub fn finish(self) -> Duration {
-        self.bar.finish_and_clear();
-        self.started.elapsed()
-    }
-}
-
-pub fn per_second(tasks: u64, time: Duration) -> f64 {
+fn per_second(tasks: u64, time: Duration) -> f64 {
     // No task count is so large that the conversion loses a digit that matters.
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     f64::from(tasks) / time.as_secs_f64().max(0.001)

@@ -18,12 +18,12 @@ use nix::fcntl::OFlag;
 use reqwest::{Response, StatusCode};
 
 use super::scan::hash;
-use super::{Progress, page};
+use super::{BYTES, advance, page};
 use crate::Signals;
 use crate::api::{ApiError, Client, segment};
 use crate::args::GetFiles;
 use crate::command::life::{Connection, FIRST_PAUSE};
-use crate::output::{print, shown_name};
+use crate::output::{Progress, print, shown_name};
 use crate::status::INTERRUPTED;
 
 const FILES_AT_ONCE: usize = 4;
@@ -38,7 +38,7 @@ pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode
         connection: &connection,
         options,
         patterns: Patterns::new(options.matching.iter().map(String::as_str))?,
-        progress: Progress::start("got", 0)?,
+        progress: Progress::start(Some(0), BYTES)?,
         tally: RefCell::default(),
     };
     let version = tokio::select! {
@@ -127,7 +127,7 @@ impl Download<'_> {
         let (place, is_there) = looked.await.with_context(|| format!("cannot write {path}"))?;
         let size = entry.size;
         if is_there {
-            self.progress.advance(size);
+            advance(&self.progress, "got", size);
             self.tally.borrow_mut().unchanged += 1;
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl Download<'_> {
         let name = &self.options.name;
         let address = format!("/files/{name}/content/{}?.version={version}", parts.join("/"));
         let mut part = blocking(move || Part::open(place, entry)).await?;
-        self.progress.advance(part.length());
+        advance(&self.progress, "got", part.length());
         self.fill(&mut part, &address).await?;
         if !part.is_right() && part.is_resumed {
             part = blocking(move || part.restart()).await?;
@@ -197,7 +197,7 @@ impl Download<'_> {
                     part.write(&bytes)?;
                     let length = bytes.len() as u64;
                     self.tally.borrow_mut().received += length;
-                    self.progress.advance(length);
+                    advance(&self.progress, "got", length);
                 }
                 Ok(None) => return Ok(None),
                 Err(error) => return Ok(Some(ApiError::broken_off("getting", address.to_owned(), &error))),

@@ -23,13 +23,13 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::Progress;
 use super::scan::{LocalFile, Scan, chunk};
+use super::{BYTES, advance};
 use crate::Signals;
 use crate::api::{ApiError, Client, given, read};
 use crate::args::PutFiles;
 use crate::command::life::Connection;
-use crate::output::{print, say, shown_name};
+use crate::output::{Progress, print, say, shown_name};
 use crate::status::INTERRUPTED;
 
 const FILES_AT_ONCE: usize = 4;
@@ -58,7 +58,7 @@ pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode
     let upload = Upload {
         connection: &connection,
         options,
-        progress: Progress::start("sent", files.iter().map(|found| found.size).sum())?,
+        progress: Progress::start(Some(files.iter().map(|found| found.size).sum()), BYTES)?,
         sent: Cell::new(0),
         known: RefCell::default(),
     };
@@ -178,7 +178,7 @@ impl Upload<'_> {
             let (id, length) = found.content().await?;
             let is_known = self.known.borrow().contains(&id);
             if is_known {
-                self.progress.advance(length);
+                advance(&self.progress, "sent", length);
             } else if !self.send(found, (id, length)).await? {
                 continue;
             }
@@ -200,12 +200,12 @@ impl Upload<'_> {
         let path = format!("/files/contents/{id}");
         let told: ContentChunks = read(self.connection.get(&path).await?)?;
         if told.done {
-            self.progress.advance(length);
+            advance(&self.progress, "sent", length);
             return Ok(true);
         }
         let missing = missing_chunks(&told, length);
         let left: u64 = missing.iter().cloned().flatten().filter_map(|n| chunk_length(length, n)).sum();
-        self.progress.advance(length.saturating_sub(left));
+        advance(&self.progress, "sent", length.saturating_sub(left));
         let file = found.open().with_context(|| format!("cannot read {}", found.file.display()))?;
         let file = Arc::new(file);
         let chunks = stream::iter(missing.into_iter().flatten());
@@ -241,7 +241,7 @@ impl Upload<'_> {
         let client = self.connection.client;
         self.connection.persist(async || client.put_bytes(&path, bytes.clone()).await).await?;
         self.sent.set(self.sent.get().saturating_add(size));
-        self.progress.advance(size);
+        advance(&self.progress, "sent", size);
         Ok(true)
     }
 
