@@ -139,7 +139,8 @@ impl Server {
     /// Ends the server in order: it writes everything to its files. Kills it if it takes over 30 seconds.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
-            kill(self.process(), Signal::SIGTERM).context("cannot signal mongod")?;
+            let process = Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX));
+            kill(process, Signal::SIGTERM).context("cannot signal mongod")?;
         }
         if let Ok(status) = tokio::time::timeout(STOP_DEADLINE, self.child.wait()).await {
             status.context("cannot wait for mongod")?;
@@ -163,10 +164,6 @@ impl Server {
         }
         self.watchdog.release();
         Ok(())
-    }
-
-    fn process(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX))
     }
 }
 

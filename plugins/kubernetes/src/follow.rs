@@ -93,6 +93,7 @@ impl Following<'_> {
         let mut is_removing = false;
         loop {
             let deadline = view.deadline();
+            let wake = sleep_until(deadline.unwrap_or_else(Instant::now));
             tokio::select! {
                 change = jobs.next() => view.take_job(given(change)?),
                 change = pods.next() => view.take_pod(given(change)?),
@@ -108,7 +109,7 @@ impl Following<'_> {
                         view.gone = Some(Instant::now());
                     }
                 }
-                () = until(deadline), if deadline.is_some() => view.miss_pod(),
+                () = wake, if deadline.is_some() => view.miss_pod(),
             }
             if let Some(ended) = view.end() {
                 return Ok(JobOutcome { seen: view.seen, ended, stopped: view.stopped });
@@ -135,11 +136,6 @@ impl Following<'_> {
 fn given<K>(change: Option<Result<Change<K>, Error>>) -> Result<Change<K>, String> {
     let change = change.ok_or("cannot follow the job")?;
     change.map_err(|error| format!("cannot follow the job: {}", describe(&error)))
-}
-
-fn until(deadline: Option<Instant>) -> impl Future<Output = ()> {
-    // Without one it is not waited for.
-    sleep_until(deadline.unwrap_or_else(Instant::now))
 }
 
 struct View<'a> {

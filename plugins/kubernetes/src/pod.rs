@@ -164,7 +164,8 @@ pub fn environment(told: &JobInput, name: &str, of_pod: &[Value]) -> Result<Envi
             variables.push(json!({ "name": variable, "valueFrom": from }));
             secret.insert(key, text.to_string());
         } else {
-            variables.push(json!({ "name": variable, "value": literal(&text) }));
+            // Kubernetes would put the value of another variable in the place of `$(NAME)`.
+            variables.push(json!({ "name": variable, "value": text.replace('$', "$$") }));
         }
     }
     let size: usize = secret.values().map(String::len).sum();
@@ -197,11 +198,6 @@ fn given(told: &JobInput) -> Result<BTreeMap<String, Filled>, String> {
     given.insert("DISBATCH_TASK_FILE".to_owned(), plain(&format!("{FOLDER}/{TASK_KEY}")));
     given.insert("DISBATCH_CONTROL".to_owned(), plain(LAST_WORDS));
     Ok(given)
-}
-
-/// Kubernetes would put the value of another variable in the place of `$(NAME)`.
-fn literal(text: &str) -> String {
-    text.replace('$', "$$")
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ fn next(schedule: &Schedule) -> String {
 
 pub fn text(schedule: &Schedule) -> String {
     let time = |seconds: u64| if seconds == 0 { String::new() } else { seconds::words(seconds as f64) };
+    let calendar = |one: &CalendarUse| format!("{} {}", known(&one.rule), one.name);
     let counts = &schedule.counts;
     let success = schedule.last_success.as_ref().and_then(|success| success.finish.clone());
     let options = Some(&schedule.options).filter(|options| !options.is_empty());
@@ -64,7 +65,7 @@ pub fn text(schedule: &Schedule) -> String {
         ("Jitter", time(schedule.jitter)),
         ("Start", known(&schedule.start)),
         ("End", known(&schedule.end)),
-        ("Calendars", schedule.calendars.iter().map(calendar_rule).collect::<Vec<_>>().join(", ")),
+        ("Calendars", schedule.calendars.iter().map(calendar).collect::<Vec<_>>().join(", ")),
         ("Overlap", schedule.overlap.clone()),
         ("Catch up", time(schedule.catch_up)),
         ("Next", known(&schedule.next)),
@@ -89,10 +90,6 @@ fn told_last(last: &LastTime) -> String {
     ];
     let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
     parts.map(|(before, text)| format!("{before}{text}")).collect::<Vec<_>>().join(", ")
-}
-
-fn calendar_rule(one: &CalendarUse) -> String {
-    format!("{} {}", known(&one.rule), one.name)
 }
 
 const RUNS: Table<RunOfSchedule> = Table {
