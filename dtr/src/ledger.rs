@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use crate::capture::Capture;
 use crate::custody::Asked;
 use crate::link::Link;
-use crate::retry::{Patience, retry};
+use crate::retry::{PAUSES, Patience, retry};
 use crate::setup::Failure;
 
 /// How long the DEN may take to write something.
@@ -104,7 +104,7 @@ impl Ledger {
     ) -> Result<T, StoreError> {
         let operation = &operation;
         let once = |_| async move { operation(self.store().await?).await };
-        retry(what, patience, &self.0.lifecycle, once).await
+        retry(PAUSES, what, patience, &self.0.lifecycle, once).await
     }
 
     /// Repeats what asks the DEN or the database until it works. It is told whether an earlier attempt may have come through.
@@ -113,7 +113,7 @@ impl Ledger {
         what: &str,
         operation: impl FnMut(bool) -> Fut,
     ) -> Result<T, StoreError> {
-        retry(what, Patience::Endless, &self.0.lifecycle, operation).await
+        retry(PAUSES, what, Patience::Endless, &self.0.lifecycle, operation).await
     }
 
     /// Starts a task without the DEN. Keeps trying for a while.

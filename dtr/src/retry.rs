@@ -6,14 +6,8 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::store::StoreError;
 use tokio::time::Instant;
 
-const PAUSES: Pauses = Pauses { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
-
-/// The pauses between attempts: doubled each time, up to the longest.
-#[derive(Debug, Clone, Copy)]
-struct Pauses {
-    first: Duration,
-    longest: Duration,
-}
+/// The first and the longest pause between attempts: they are doubled each time.
+pub const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 
 /// How long to keep trying.
 #[derive(Debug, Clone, Copy)]
@@ -28,23 +22,14 @@ pub enum Patience {
 ///
 /// The operation is told whether an earlier attempt may have reached the server without our knowing.
 pub async fn retry<T, Fut: Future<Output = Result<T, StoreError>>>(
-    what: &str,
-    patience: Patience,
-    lifecycle: &Lifecycle,
-    operation: impl FnMut(bool) -> Fut,
-) -> Result<T, StoreError> {
-    retry_with(PAUSES, what, patience, lifecycle, operation).await
-}
-
-async fn retry_with<T, Fut: Future<Output = Result<T, StoreError>>>(
-    pauses: Pauses,
+    [first, longest]: [Duration; 2],
     what: &str,
     patience: Patience,
     lifecycle: &Lifecycle,
     mut operation: impl FnMut(bool) -> Fut,
 ) -> Result<T, StoreError> {
     let started = Instant::now();
-    let mut pause = pauses.first;
+    let mut pause = first;
     let mut again = false;
     loop {
         let error = match operation(again).await {
@@ -65,7 +50,7 @@ async fn retry_with<T, Fut: Future<Output = Result<T, StoreError>>>(
             () = tokio::time::sleep(pause) => {}
             () = lifecycle.ending() => return Err(error),
         }
-        pause = (pause * 2).min(pauses.longest);
+        pause = (pause * 2).min(longest);
         again = true;
     }
 }
@@ -80,13 +65,13 @@ mod tests {
         StoreError::from(mongodb::error::Error::from(std::io::Error::other("connection refused")))
     }
 
-    const QUICK: Pauses = Pauses { first: Duration::from_micros(1), longest: Duration::from_millis(2) };
+    const QUICK: [Duration; 2] = [Duration::from_micros(1), Duration::from_millis(2)];
 
     #[tokio::test]
     async fn keeps_trying_while_the_server_is_away() {
         let calls = Cell::new(0);
         let lifecycle = Lifecycle::default();
-        let result = retry_with(QUICK, "test", Patience::Endless, &lifecycle, |again| {
+        let result = retry(QUICK, "test", Patience::Endless, &lifecycle, |again| {
             assert_eq!(again, calls.get() > 0);
             calls.set(calls.get() + 1);
             let outcome = if calls.get() < 20 { Err(unreachable()) } else { Ok(calls.get()) };
@@ -99,7 +84,7 @@ mod tests {
     async fn gives_up_when_patience_is_exhausted() {
         let (calls, lifecycle) = (Cell::new(0), Lifecycle::default());
         let patience = Patience::Until(Duration::from_millis(50));
-        let result = retry_with::<(), _>(QUICK, "test", patience, &lifecycle, |_| {
+        let result = retry::<(), _>(QUICK, "test", patience, &lifecycle, |_| {
             calls.set(calls.get() + 1);
             std::future::ready(Err(unreachable()))
         });
