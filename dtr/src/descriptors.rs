@@ -128,7 +128,7 @@ impl AsFd for Socket {
 }
 
 /// Whether nothing was left, so that the system tells when there is more. Of the end it does not tell again.
-fn is_all(read: usize, room: usize) -> bool {
+pub fn is_all(read: usize, room: usize) -> bool {
     read > 0 && read < room
 }
 

@@ -14,7 +14,7 @@ use tokio::task::consume_budget;
 
 use crate::capture::Captures;
 use crate::control::Control;
-use crate::descriptors::{PipeSink, read_some};
+use crate::descriptors::{PipeSink, is_all, read_some};
 use crate::guard::Streams;
 use crate::relay::Relay;
 use crate::secrets::Wiped;
@@ -77,13 +77,6 @@ pub enum Ready {
     Control,
     Stdout,
     Stderr,
-}
-
-/// What came of reading without waiting.
-enum Came {
-    Bytes(usize),
-    NothingYet,
-    End,
 }
 
 impl Pipes {
@@ -303,20 +296,17 @@ fn filled<const N: usize>(pipes: [&Option<Pipe>; N]) -> [bool; N] {
 /// Reads once what the runtime says is there. Closes what has come to its end.
 fn take(pipe: &mut Option<Pipe>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
     let Some(open) = pipe else { return };
-    let mut came = Came::NothingYet;
+    let mut came = None;
     let _has_more = open.try_io(Interest::READABLE, |open| {
         came = try_read(open, buffer);
-        match came {
-            // Nothing was left, so that the runtime hears when there is more.
-            Came::Bytes(read) if read < buffer.len() => Err(io::ErrorKind::WouldBlock.into()),
-            Came::NothingYet => Err(io::ErrorKind::WouldBlock.into()),
-            Came::Bytes(_) | Came::End => Ok(()),
-        }
+        // If nothing was left, the runtime is to hear when there is more.
+        let has_more = came.is_some_and(|read| !is_all(read, buffer.len()));
+        if has_more { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     });
     match came {
-        Came::Bytes(read) => sink(&buffer[..read]),
-        Came::NothingYet => {}
-        Came::End => *pipe = None,
+        None => {}
+        Some(0) => *pipe = None,
+        Some(read) => sink(&buffer[..read]),
     }
 }
 
@@ -328,7 +318,12 @@ fn empty(pipe: &mut Option<Pipe>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])
     let mut taken = 0;
     loop {
         match try_read(open.get_ref(), buffer) {
-            Came::Bytes(read) => {
+            None => return,
+            Some(0) => {
+                *pipe = None;
+                return;
+            }
+            Some(read) => {
                 sink(&buffer[..read]);
                 taken += read;
                 // It was empty then.
@@ -336,21 +331,15 @@ fn empty(pipe: &mut Option<Pipe>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])
                     return;
                 }
             }
-            Came::NothingYet => return,
-            Came::End => {
-                *pipe = None;
-                return;
-            }
         }
     }
 }
 
-fn try_read(pipe: &OwnedFd, buffer: &mut [u8]) -> Came {
+/// How much there was to be read; 0 at the end, as after an error. `None`: nothing yet.
+fn try_read(pipe: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     match read_some(pipe.as_fd(), buffer) {
-        Ok(0) => Came::End,
-        Ok(read) => Came::Bytes(read),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Came::NothingYet,
-        Err(_) => Came::End,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        read => Some(read.unwrap_or(0)),
     }
 }
 
