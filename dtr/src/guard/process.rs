@@ -305,7 +305,7 @@ impl Guard {
             }
             return Ok(());
         }
-        while let Some(order) = self.inbox.next()? {
+        while let Some(order) = ToGuard::take(&mut self.inbox.arrived)? {
             match order {
                 ToGuard::Spawn(number, spawn) => self.spawn(number, *spawn)?,
                 ToGuard::Order(number, order) => self.obey(number, order)?,

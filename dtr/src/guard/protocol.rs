@@ -115,19 +115,20 @@ impl ToGuard {
     pub fn to_bytes(&self) -> Wiped {
         let spawn = if let Self::Spawn(_, spawn) = self { Some(spawn) } else { None };
         let arguments = spawn.map_or(0, |spawn| spawn.arguments.len());
-        let mut frame = Frame::new();
+        // With room for its length at the beginning.
+        let mut frame = Wiped::from(vec![0; LENGTH]);
         // What cannot be written is refused by its receiver.
-        frame.word(serde_json::to_string(&(self, arguments)).unwrap_or_default());
+        let order = serde_json::to_string(&(self, arguments)).unwrap_or_default();
+        append_word(&mut frame, order.as_ref());
         if let Some(spawn) = spawn {
-            frame.word(&spawn.folder).word(&spawn.program);
-            for argument in &spawn.arguments {
-                frame.word(argument);
-            }
-            for (name, value) in spawn.environment.iter() {
-                frame.word(name).word(value);
-            }
+            let words = [spawn.folder.as_os_str(), spawn.program.as_os_str()].into_iter();
+            let variables = spawn.environment.iter().flat_map(|(name, value)| [name, value]);
+            let further = spawn.arguments.iter().chain(variables).map(OsString::as_os_str);
+            words.chain(further).for_each(|word| append_word(&mut frame, word));
         }
-        frame.finish()
+        let length = length_of(&frame[LENGTH..]);
+        frame[..LENGTH].copy_from_slice(&length);
+        frame
     }
 
     /// What a frame without its length means; `None` if it means nothing.
@@ -167,27 +168,10 @@ pub fn first_frame(arrived: &[u8], longest: usize) -> io::Result<Option<&[u8]>> 
     Ok(rest.get(..length))
 }
 
-/// An order while it is made, with room for its length at the beginning.
-struct Frame(Wiped);
-
-impl Frame {
-    fn new() -> Self {
-        Self(Wiped::from(vec![0; LENGTH]))
-    }
-
-    fn word(&mut self, word: impl AsRef<OsStr>) -> &mut Self {
-        let bytes = word.as_ref().as_bytes();
-        // What does not fit into four bytes is refused by its receiver in any case.
-        self.0.extend(&length_of(bytes));
-        self.0.extend(bytes);
-        self
-    }
-
-    fn finish(mut self) -> Wiped {
-        let length = length_of(&self.0[LENGTH..]);
-        self.0[..LENGTH].copy_from_slice(&length);
-        self.0
-    }
+fn append_word(frame: &mut Wiped, word: &OsStr) {
+    // What does not fit into four bytes is refused by its receiver in any case.
+    frame.extend(&length_of(word.as_bytes()));
+    frame.extend(word.as_bytes());
 }
 
 fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
@@ -214,7 +198,8 @@ impl<'a> Words<'a> {
 pub struct Inbox {
     socket: UnixStream,
     buffer: Vec<u8>,
-    arrived: Wiped,
+    /// Orders that have arrived, of which the last need not be complete.
+    pub arrived: Wiped,
     descriptors: VecDeque<OwnedFd>,
 }
 
@@ -245,11 +230,6 @@ impl Inbox {
         // A plugin's variables may be secret.
         self.buffer[..received].zeroize();
         Ok(received > 0)
-    }
-
-    /// The next order that has arrived completely.
-    pub fn next(&mut self) -> io::Result<Option<ToGuard>> {
-        ToGuard::take(&mut self.arrived)
     }
 
     /// The descriptors that belong to the order that was taken last.
@@ -383,9 +363,7 @@ mod tests {
         let mut too_much = ToGuard::Order(8, Order::Term).to_bytes().to_vec();
         too_much.push(0);
         too_much[0] += 1;
-        let mut unknown = Frame::new();
-        unknown.word("nope");
-        let unknown = unknown.finish().to_vec();
+        let unknown = [&[8_u8, 0, 0, 0, 4, 0, 0, 0][..], &b"nope"[..]].concat();
         for rubbish in [vec![255; 8], vec![1, 0, 0, 0, 7], vec![0; 4], unknown, too_much] {
             assert!(ToGuard::take(&mut rubbish.clone().into()).is_err(), "{rubbish:?}");
         }
