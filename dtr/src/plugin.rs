@@ -43,7 +43,7 @@ use crate::warm::Leash;
 pub use engine_input::clear_away;
 pub use told::{About, Adapter, Callback, Worker, secret_variable, variables};
 
-use engine_input::Given;
+use engine_input::PERL_CONFIG;
 use told::{SECURE_PARAMS, WORK_DIR};
 
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them. The time in which what the plugin
@@ -377,7 +377,7 @@ impl Watch<'_> {
 }
 
 fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spawn> {
-    let Given { arguments, environment: further } = engine_input::prepare(plugin, &job, isolation)?;
+    let (arguments, perl_config) = engine_input::prepare(plugin, &job, isolation)?;
     let no_secrets = NamedSecrets::default();
     let is_adapter = plugin.adapter.is_some();
     let mut environment =
@@ -392,8 +392,8 @@ fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spa
     }
     environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
     environment.add(WORK_DIR, job.folder);
-    for (name, value) in further {
-        environment.add(name, value);
+    if let Some(config) = perl_config {
+        environment.add(PERL_CONFIG, config);
     }
     Ok(Spawn {
         until: job.until,

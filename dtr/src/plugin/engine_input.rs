@@ -21,7 +21,7 @@ use crate::folder::{remove_file, write_file};
 use crate::isolation::Isolation;
 
 /// The variable in which what runs Perl modules finds the configuration.
-const PERL_CONFIG: &str = "DISBATCH_PERL_CONFIG";
+pub const PERL_CONFIG: &str = "DISBATCH_PERL_CONFIG";
 
 /// The program in Perl that runs Perl modules: it is part of this program, and is written to a file where an interpreter can
 /// read it.
@@ -83,35 +83,33 @@ const OPTIONS: [&str; 34] = [
 /// Options of TLS that are given: whom to trust, and not who one is.
 const OF_TLS: [&str; 2] = ["SSL_ca_file", "SSL_verify_mode"];
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Given {
-    pub arguments: Vec<OsString>,
-    pub environment: Vec<(OsString, OsString)>,
-}
-
-/// Makes what a plugin is given for a job, and the files that it needs in the private folder.
-pub fn prepare(plugin: &Plugin, job: &Job<'_>, isolation: &Isolation) -> io::Result<Given> {
+/// Makes the arguments of a plugin for a job, and the files that it needs in the private folder. Returns besides what
+/// [`PERL_CONFIG`] is to say.
+pub fn prepare(
+    plugin: &Plugin,
+    job: &Job<'_>,
+    isolation: &Isolation,
+) -> io::Result<(Vec<OsString>, Option<PathBuf>)> {
     if plugin.answers && job.folder_is_used {
         // What an earlier plugin has put there is not this one's.
         remove_file(job.folder, &answer::file_name(job.task.id))?;
     }
     let own = plugin.arguments.iter().map(OsString::from);
-    match plugin.manifest.engine {
+    Ok(match plugin.manifest.engine {
         Engine::Perl => {
             let config = config_file(job, isolation)?;
-            let harness = harness_file(job, harness_in(&std::env::temp_dir())?, isolation)?;
-            let arguments = [OsString::from(harness)].into_iter().chain(own).collect();
-            Ok(Given { arguments, environment: vec![(PERL_CONFIG.into(), config.into())] })
+            let harness = match harness_in(&std::env::temp_dir())? {
+                Some(shared) => shared,
+                None => own_file(job, harness_name(job.task.id), HARNESS.as_bytes(), isolation)?,
+            };
+            ([OsString::from(harness)].into_iter().chain(own).collect(), Some(config))
         }
         Engine::Program => {
             let kind = plugin.manifest.program_type().unwrap_or_default();
-            let arguments = own.chain(of_program(kind, job, isolation)?).collect();
-            Ok(Given { arguments, environment: Vec::new() })
+            (own.chain(of_program(kind, job, isolation)?).collect(), None)
         }
-        Engine::Exec | Engine::Container | Engine::Http | Engine::Kubernetes => {
-            Ok(Given { arguments: own.collect(), environment: Vec::new() })
-        }
-    }
+        Engine::Exec | Engine::Container | Engine::Http | Engine::Kubernetes => (own.collect(), None),
+    })
 }
 
 /// Removes the files that were made for a plugin that has ended, and its answer: others have nothing to do with them.
@@ -135,20 +133,19 @@ fn harness_name(task: TaskId) -> String {
     format!("{task}-harness.pl")
 }
 
-/// What loads Perl modules: `shared`, which all tasks use, or a file of the task's own where there can be none.
-fn harness_file(job: &Job<'_>, shared: Option<PathBuf>, isolation: &Isolation) -> io::Result<PathBuf> {
-    if let Some(shared) = shared {
-        return Ok(shared);
-    }
-    let name = harness_name(job.task.id);
-    write_file(job.folder, &name, HARNESS.as_bytes(), isolation.user())?;
+/// Makes a file of the task's own in its private folder.
+fn own_file(job: &Job<'_>, name: String, bytes: &[u8], isolation: &Isolation) -> io::Result<PathBuf> {
+    write_file(job.folder, &name, bytes, isolation.user())?;
     Ok(job.folder.join(name))
 }
 
 /// The arguments of a program of Disbatch 4.4.
 fn of_program(kind: ProgramType, job: &Job<'_>, isolation: &Isolation) -> io::Result<Vec<OsString>> {
     let task: OsString = match kind {
-        ProgramType::Default | ProgramType::Nomongo => task_file(job, isolation)?.into(),
+        // Secure parameters are on standard input only.
+        ProgramType::Default | ProgramType::Nomongo => {
+            own_file(job, task_name(job.task.id), &task_line(job, None, None)?, isolation)?.into()
+        }
         ProgramType::Mongo => job.task.id.to_string().into(),
         ProgramType::Handoff => {
             return Err(io::Error::other("it is a runner itself, and only a DEN starts it"));
@@ -161,20 +158,14 @@ fn of_program(kind: ProgramType, job: &Job<'_>, isolation: &Isolation) -> io::Re
     Ok(arguments)
 }
 
-/// The task in a file. Secure parameters are on standard input only.
-fn task_file(job: &Job<'_>, isolation: &Isolation) -> io::Result<PathBuf> {
-    let name = task_name(job.task.id);
-    write_file(job.folder, &name, &task_line(job, None, None)?, isolation.user())?;
-    Ok(job.folder.join(name))
-}
-
 /// A configuration that the plugin can read: that of the runner where it runs as the same user, else what of it is for
 /// plugins.
 fn config_file(job: &Job<'_>, isolation: &Isolation) -> io::Result<PathBuf> {
-    let Some(user) = isolation.user() else { return Ok(job.about.config.clone()) };
-    let name = config_name(job.task.id);
-    write_file(job.folder, &name, of_plugins(&job.about.config)?.as_bytes(), Some(user))?;
-    Ok(job.folder.join(name))
+    let config = &job.about.config;
+    if isolation.user().is_none() {
+        return Ok(config.clone());
+    }
+    own_file(job, config_name(job.task.id), of_plugins(config)?.as_bytes(), isolation)
 }
 
 /// Where the harness is that all tasks use. It is written if need be. `None`: somebody has put something else there.
