@@ -28,7 +28,7 @@ const LONGEST_STATUS: usize = 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The status, whatever it is. Null: there is none.
-    status: Value,
+    pub given_status: Value,
     /// Standard output: null, text, or any other value.
     pub stdout: Bson,
     pub stderr: Bson,
@@ -64,36 +64,31 @@ impl Answer {
         })?;
         let field = |name: &str| fields.iter().rfind(|(known, _)| known == name).map(|(_, json)| *json);
         let status = field("status").filter(|status| status.len() <= LONGEST_STATUS);
-        let status = status.map_or(Ok(Value::Null), serde_json::from_str).map_err(wrong)?;
+        let given_status = status.map_or(Ok(Value::Null), serde_json::from_str).map_err(wrong)?;
         let (stdout, stderr) =
             (stream(field("stdout")).map_err(wrong)?, stream(field("stderr")).map_err(wrong)?);
-        Ok(Self { status, stdout, stderr, whole: Whole::Json(text) })
+        Ok(Self { given_status, stdout, stderr, whole: Whole::Json(text) })
     }
 
     pub fn of_document(mut document: Document) -> Self {
         let whole = Whole::Document(document.clone());
         let mut field = |name: &str| document.remove(name).unwrap_or(Bson::Null);
         let (stdout, stderr) = (field("stdout"), field("stderr"));
-        Self { status: field("status").into_relaxed_extjson(), stdout, stderr, whole }
+        Self { given_status: field("status").into_relaxed_extjson(), stdout, stderr, whole }
     }
 
     /// Its status by Disbatch's rule: what is no positive integer is a failure.
     pub fn status(&self) -> Status {
-        facts::announced_status(&self.status)
-    }
-
-    pub fn given_status(&self) -> &Value {
-        &self.status
+        facts::announced_status(&self.given_status)
     }
 
     /// The answer whose standard output is all of this one.
     pub fn into_output(self) -> Self {
-        let Self { status, whole, .. } = self;
-        let text = match &whole {
+        let text = match &self.whole {
             Whole::Json(text) => text.trim().to_owned(),
             Whole::Document(document) => extended(&Bson::Document(document.clone())),
         };
-        Self { status, stdout: Bson::String(text), stderr: Bson::Null, whole }
+        Self { stdout: Bson::String(text), stderr: Bson::Null, ..self }
     }
 }
 
@@ -174,7 +169,7 @@ mod tests {
         let given =
             format!(r#" {{"status": {list}, "stdout": {list}, "stderr": {deep}, "further": {list}}} "#);
         let answer = Answer::of_json(given.clone()).unwrap();
-        assert_eq!((answer.status().code(), answer.given_status()), (2, &Value::Null));
+        assert_eq!((answer.status().code(), &answer.given_status), (2, &Value::Null));
         assert_eq!((&answer.stdout, &answer.stderr), (&Bson::from(list), &Bson::from(deep)));
         assert_eq!((in_place_of_text(&answer.stdout), in_place_of_text(&answer.stderr)), (None, None));
         assert_eq!(text(&answer.into_output().stdout), given.trim());

@@ -39,7 +39,7 @@ pub async fn of(
             let is_program = plugin.manifest.engine == Engine::Program;
             let status = match is_program {
                 true => answer.status(),
-                false => facts::final_status(ended.exit, Some(answer.given_status())),
+                false => facts::final_status(ended.exit, Some(&answer.given_status)),
             };
             // A program that says that all is well, and then fails, has failed; so that nothing is lost, all that it has said is its
             // output.
