@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bson::DateTime;
 use disbatch_core::clock::{Clock, SystemClock};
-use disbatch_core::output::{Encoding, Marks, StreamName};
+use disbatch_core::output::{Marks, StreamName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::deliver::Shape;
@@ -202,13 +202,9 @@ impl Capture {
         self.length == 0
     }
 
-    pub fn encoding(&self) -> Encoding {
-        if self.check.is_text() { Encoding::Text } else { Encoding::Binary }
-    }
-
     /// Its length, and whether it is text, now that it is complete.
     pub fn shape(&self) -> Shape {
-        Shape { length: self.length, binary: self.encoding() == Encoding::Binary }
+        Shape { length: self.length, binary: !self.check.is_text() }
     }
 
     /// The time from which its marks count.
@@ -314,7 +310,7 @@ mod tests {
             assert_eq!(bytes(&capture).await, source);
             assert_eq!(bytes(&capture).await, source, "it can be read again");
             assert_eq!(capture.tail(10).unwrap(), source[length.saturating_sub(10)..]);
-            assert_eq!(capture.encoding(), Encoding::Text);
+            assert!(!capture.shape().binary);
         }
     }
 

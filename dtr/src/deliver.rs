@@ -5,13 +5,13 @@ use bson::{Bson, Document, doc};
 use disbatch_core::budget;
 use disbatch_core::config::Gfs;
 use disbatch_core::model::{Task, Trial};
-use disbatch_core::output::StreamName;
+use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Finish, Finished, Run};
 
 use crate::capture::Capture;
 use crate::early_upload::Early;
-use crate::ledger::{Ledger, OutputFile};
+use crate::ledger::Ledger;
 use crate::outcome::Outcome;
 use crate::setup::{Ending, Failure};
 use crate::work::{Begun, Work};
@@ -160,19 +160,20 @@ impl Delivery<'_> {
             self.files.push(id);
             return Ok(id);
         }
-        let mut file = OutputFile { id: ObjectId::new(), stream: name, from: stream };
+        let mut id = ObjectId::new();
         if self.ledger.takes(stream.len()) {
-            if self.ledger.ask_to_store(file).await? {
-                self.files.push(file.id);
-                return Ok(file.id);
+            if self.ledger.ask_to_store((id, name), stream).await? {
+                self.files.push(id);
+                return Ok(id);
             }
             // It may still be stored under this id, by chunks beside which there must be no others.
-            self.abandoned.push(file.id);
-            file.id = ObjectId::new();
+            self.abandoned.push(id);
+            id = ObjectId::new();
         }
-        self.files.push(file.id);
-        self.ledger.store_file(self.run, file).await?;
-        Ok(file.id)
+        self.files.push(id);
+        let open = || Ok((stream.shape().encoding(), stream.reader()?));
+        self.ledger.store_from(self.run, (id, name), open).await?;
+        Ok(id)
     }
 }
 
@@ -192,6 +193,12 @@ pub struct Shape {
     pub length: u64,
     /// Whether they are no text.
     pub binary: bool,
+}
+
+impl Shape {
+    pub fn encoding(self) -> Encoding {
+        if self.binary { Encoding::Binary } else { Encoding::Text }
+    }
 }
 
 /// How many bytes of output the task's document has room for.

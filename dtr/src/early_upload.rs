@@ -158,14 +158,14 @@ async fn store(
     grown: watch::Receiver<Growth>,
 ) -> Result<(), StoreError> {
     let open = || {
-        let encoding = grown.borrow().encoding();
+        let encoding = grown.borrow().so_far.encoding();
         Ok((encoding, follow(Arc::clone(&file), grown.clone(), encoding)))
     };
     loop {
         match tap.ledger.store_from(&tap.run, (id, tap.stream), open).await {
             Err(StoreError::Spool(error))
                 if error.kind() == io::ErrorKind::InvalidData
-                    && grown.borrow().encoding() == Encoding::Binary =>
+                    && grown.borrow().so_far.encoding() == Encoding::Binary =>
             {
                 tracing::debug!("output that was stored as text is none");
                 tap.ledger.store().await?.delete_output(id).await?;
@@ -182,13 +182,6 @@ struct Growth {
     complete: bool,
 }
 
-impl Growth {
-    /// How it is to be stored, as far as that is known.
-    fn encoding(&self) -> Encoding {
-        if self.so_far.binary { Encoding::Binary } else { Encoding::Text }
-    }
-}
-
 /// Reads the stream in `file` to its end, as something that is stored like this. Fails when nobody tells any more how
 /// it grows, and with `InvalidData` as soon as it is known to be no text although it was to be.
 fn follow(
@@ -200,11 +193,11 @@ fn follow(
         let (file, mut grown) = (Arc::clone(&file), grown.clone());
         async move {
             let is_enough = |growth: &Growth| {
-                let turned = growth.encoding() != encoding;
+                let turned = growth.so_far.encoding() != encoding;
                 turned || growth.complete || growth.so_far.length >= position + READ_BYTES
             };
             let growth = *grown.wait_for(is_enough).await.map_err(io::Error::other)?;
-            if growth.encoding() != encoding {
+            if growth.so_far.encoding() != encoding {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "it turned out to be no text"));
             }
             let wanted = growth.so_far.length.saturating_sub(position).min(READ_BYTES);

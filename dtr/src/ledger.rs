@@ -196,23 +196,15 @@ impl Ledger {
     }
 
     /// Stores a small file through the DEN. Tells whether it has; if not, it still may.
-    pub async fn ask_to_store(&self, file: OutputFile<'_>) -> Result<bool, StoreError> {
-        let mut bytes = Vec::new();
-        file.from
-            .reader()
-            .map_err(StoreError::Spool)?
-            .read_to_end(&mut bytes)
-            .await
-            .map_err(StoreError::Spool)?;
-        let encoding = file.from.encoding();
-        let ask = Ask::Upload { file: file.id, stream: file.stream, encoding, bytes };
+    pub async fn ask_to_store(
+        &self,
+        (file, stream): (ObjectId, StreamName),
+        from: &Capture,
+    ) -> Result<bool, StoreError> {
+        let (mut bytes, mut source) = (Vec::new(), from.reader().map_err(StoreError::Spool)?);
+        source.read_to_end(&mut bytes).await.map_err(StoreError::Spool)?;
+        let ask = Ask::Upload { file, stream, encoding: from.shape().encoding(), bytes };
         Ok(self.ask(&ask, ANSWER_TAKES).await.is_some())
-    }
-
-    /// Stores a file. Keeps trying.
-    pub async fn store_file(&self, run: &Run, file: OutputFile<'_>) -> Result<(), StoreError> {
-        let open = || Ok((file.from.encoding(), file.from.reader()?));
-        self.store_from(run, (file.id, file.stream), open).await
     }
 
     /// Stores the file `id` from what `open` gives, each time from its start. Keeps trying.
@@ -400,12 +392,4 @@ impl Ledger {
         let remove = async |store: &Store| store.remove_result(run.task).await;
         self.insist("removing an earlier answer", START_PATIENCE, remove).await
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub struct OutputFile<'a> {
-    /// Its id, which the task will refer to.
-    pub id: ObjectId,
-    pub stream: StreamName,
-    pub from: &'a Capture,
 }

@@ -59,7 +59,7 @@ async fn a_stream_that_turns_out_to_be_no_text_is_not_read_on_as_text() {
     growth.send_modify(|growth| growth.so_far.binary = true);
     let error = followed.read_u8().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-    assert_eq!(grown.borrow().encoding(), Encoding::Binary);
+    assert_eq!(grown.borrow().so_far.encoding(), Encoding::Binary);
 }
 
 #[tokio::test]

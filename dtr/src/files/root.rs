@@ -41,18 +41,14 @@ pub struct Root {
     owner: Option<Owner>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    pub uid: u32,
-    pub gid: u32,
-}
+/// User and group.
+type Owner = (u32, u32);
 
 impl Root {
     /// Opens the folder. What is put into it is to belong to `owner`, if that is another than this process's user.
     pub fn open(folder: &Path, owner: Option<&Identity>) -> io::Result<Self> {
         let at = open(folder, FOLDER, Mode::empty())?;
-        let owner = owner.map(|owner| Owner { uid: owner.uid, gid: owner.gid });
-        Ok(Self { at: Arc::new(at), owner })
+        Ok(Self { at: Arc::new(at), owner: owner.map(|owner| (owner.uid, owner.gid)) })
     }
 
     /// Makes a file, and the folders that it is in as far as they are missing.
@@ -75,8 +71,8 @@ impl Root {
             Err(error) => return Err(error.into()),
         };
         let folder = openat(at, name, FOLDER, Mode::empty())?;
-        if let Some(owner) = self.owner.filter(|_| made) {
-            fchown(&folder, Some(owner.uid), Some(owner.gid))?;
+        if let Some((user, group)) = self.owner.filter(|_| made) {
+            fchown(&folder, Some(user), Some(group))?;
         }
         Ok(folder)
     }
@@ -102,8 +98,8 @@ impl Writer {
             tracing::debug!(%error, "the file keeps the time when it was placed");
         }
         self.file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
-        if let Some(owner) = self.owner {
-            fchown(&self.file, Some(owner.uid), Some(owner.gid))?;
+        if let Some((user, group)) = self.owner {
+            fchown(&self.file, Some(user), Some(group))?;
         }
         Ok(self.hasher.finish())
     }
@@ -242,7 +238,7 @@ fn file_of(path: EntryPath, file: OwnedFd, root: &Root) -> io::Result<Look> {
         return Ok(skipped(path.as_str(), what_else(kind(&found))));
     }
     // Who gives files that they cannot read another name, here, would get them by having them stored.
-    if root.owner.is_some_and(|owner| found.st_uid != owner.uid) {
+    if root.owner.is_some_and(|(user, _)| found.st_uid != user) {
         return Ok(skipped(path.as_str(), "it belongs to somebody else than the plugin's user"));
     }
     let millis = found.st_mtime.saturating_mul(1_000).saturating_add(found.st_mtime_nsec / 1_000_000);

@@ -59,11 +59,15 @@ impl Exchange<'_> {
         let meter = Meter::new(relay, "bringing input files");
         let mut after: Option<String> = None;
         loop {
-            let page = self.page_after(set, after.as_deref()).await?;
+            let query = EntryQuery { after: after.as_deref(), ..EntryQuery::ALL };
+            let list = async |store: &Store| store.fileset_entries(set, query).await;
+            let page = self.ask("listing the input files", list).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.path.clone());
             let wanted: Vec<&FileEntry> = page.iter().filter(|entry| patterns.matches(&entry.path)).collect();
-            let contents = self.contents_of(&wanted).await?;
+            let ids: Vec<ContentId> = wanted.iter().map(|entry| entry.file).collect();
+            let find = async |store: &Store| store.find_contents(&ids).await;
+            let contents = self.ask("looking for input files", find).await?;
             let mut placed = stream::iter(wanted)
                 .map(|entry| self.place(entry, contents.get(&entry.file).copied(), &meter))
                 .buffer_unordered(FILES_AT_ONCE);
@@ -91,18 +95,6 @@ impl Exchange<'_> {
             return Err(Trouble::OtherTenant(name.clone()));
         }
         Ok(set)
-    }
-
-    async fn page_after(&self, set: &FileSet, after: Option<&str>) -> Result<Vec<FileEntry>, Trouble> {
-        let query = EntryQuery { after, ..EntryQuery::ALL };
-        let list = async |store: &Store| store.fileset_entries(set, query).await;
-        self.ask("listing the input files", list).await
-    }
-
-    async fn contents_of(&self, entries: &[&FileEntry]) -> Result<BTreeMap<ContentId, Content>, Trouble> {
-        let ids: Vec<ContentId> = entries.iter().map(|entry| entry.file).collect();
-        let find = async |store: &Store| store.find_contents(&ids).await;
-        self.ask("looking for input files", find).await
     }
 
     /// Places one file. What it is called and what is in it is whatever somebody has put into the database.
