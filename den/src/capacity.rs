@@ -72,10 +72,6 @@ impl Others {
         }
         Self { seen, running: slots.len() as u64 + without, nodes, slots, held, without, has_strays }
     }
-
-    fn is_fresh(&self) -> bool {
-        self.seen.elapsed() < FRESH
-    }
 }
 
 /// What is known of the room for further tasks.
@@ -132,7 +128,7 @@ impl Capacity {
         let Some(others) = self.others.get(&queue) else { return false };
         let is_alone =
             self.limits.are_ours() && self.sharing.alone(&self.node).is_some() && others.running == 0;
-        is_alone || (others.is_fresh() && !self.sharing.must_look(queue, others.seen, now))
+        is_alone || (others.seen.elapsed() < FRESH && !self.sharing.must_look(queue, others.seen, now))
     }
 
     /// Looks who holds slots of these queues, and what runs of those in which not all may be in held ones.

@@ -29,7 +29,7 @@ pub struct Availability {
     /// What the database defines besides.
     workers: Vec<Manifest>,
     /// What all of them want of parameters, if it may be other than when it was asked for last.
-    schemas: Option<Schemas>,
+    pub schemas: Option<Schemas>,
     looked: Instant,
     /// What a look that is under way will have found.
     under_way: Option<oneshot::Receiver<Plugins>>,
@@ -117,11 +117,6 @@ impl Availability {
         self.schemas = Some(schemas_of(&self.plugins));
         let names: Vec<&str> = self.workers.iter().map(|manifest| manifest.name.as_str()).collect();
         tracing::info!(workers = names.join(" "), "plugins that the database defines");
-    }
-
-    /// What the plugins want of parameters, if that may have changed since it was asked for last.
-    pub fn new_schemas(&mut self) -> Option<Schemas> {
-        self.schemas.take()
     }
 
     /// Forgets queues that are gone.

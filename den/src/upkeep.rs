@@ -2,6 +2,7 @@
 //! that are silent. One operation tells whether there is any of it, and mostly there is not.
 
 use std::process::Stdio;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
@@ -50,7 +51,7 @@ impl Node {
         let took_back = outlook.held_by_others && self.take_back_slots(outlook.claimable).await?;
         self.look_at_canaries().await?;
         self.refresh_workers().await?;
-        if let Some(schemas) = self.availability.new_schemas() {
+        if let Some(schemas) = self.availability.schemas.take() {
             self.clockwork.knows(schemas);
         }
         again |= self.wake_chores(&outlook, hints);
@@ -95,7 +96,7 @@ impl Node {
             self.hints.inbox.notify_one();
         }
         if outlook.arrays {
-            self.clockwork.look_at_arrays();
+            self.clockwork.arrays.notify_one();
         }
         let fires = (outlook.schedules || outlook.unsettled) && self.clockwork.look();
         // When the next time of a schedule comes is known only when it has fired.
@@ -120,7 +121,8 @@ impl Node {
     /// The queues that this node would claim from.
     pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
         let mut queues = self.queues.get(&self.store).await?.to_vec();
-        self.clockwork.knows_of_shadows(queues.iter().any(|queue| Shadow::of(queue).is_some()));
+        let have_shadows = queues.iter().any(|queue| Shadow::of(queue).is_some());
+        self.clockwork.shadows.store(have_shadows, Ordering::Relaxed);
         self.refresh_workers().await?;
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);

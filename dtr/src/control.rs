@@ -173,7 +173,7 @@ impl Control {
                 }
                 self.detach = detach;
             }
-            "await" if relay.is_of_step() => {
+            "await" if relay.step.is_some() => {
                 self.pause = Some(Err("a step cannot ask, only a task without steps".to_owned()));
             }
             "await" => {

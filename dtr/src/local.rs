@@ -226,7 +226,7 @@ async fn follow(
 ) -> (Outcome, Vec<Document>) {
     let (supervisor, supervision) = supervision::channel();
     let (relay, inbox) = relay::channel();
-    let steps = relay.watch_steps();
+    let steps = relay.steps.subscribe();
     let (tell, mut told) = mpsc::unbounded_channel();
     let hand_on = |word| {
         // Whoever runs the plugin listens until it has ended.

@@ -34,12 +34,13 @@ const LONGEST_COMPLAINT: usize = 300;
 pub struct Relay {
     progress: watch::Sender<Option<Document>>,
     storage: watch::Sender<Option<Bson>>,
-    steps: watch::Sender<Option<Vec<Document>>>,
+    /// How far the steps are.
+    pub steps: watch::Sender<Option<Vec<Document>>>,
     reports: mpsc::Sender<Document>,
     /// How many there were.
     reported: Arc<AtomicUsize>,
     /// The step whose plugin this is for, if the task has several.
-    step: Option<OfStep>,
+    pub step: Option<OfStep>,
     /// What records the attempt, if that is wanted.
     pub recorder: Option<Recorder>,
 }
@@ -73,16 +74,6 @@ impl Relay {
         Self { step: Some(step), ..self.clone() }
     }
 
-    /// The same for an attempt that is recorded.
-    pub fn recorded_by(self, recorder: Option<Recorder>) -> Self {
-        Self { recorder, ..self }
-    }
-
-    /// Whether what is said is about one of several steps.
-    pub fn is_of_step(&self) -> bool {
-        self.step.is_some()
-    }
-
     /// Remembers how far the task is; the latest word counts.
     pub fn progress(&self, progress: Document) {
         let progress = match &self.step {
@@ -107,15 +98,6 @@ impl Relay {
         let states = self.steps.borrow().clone().unwrap_or_default();
         let written = bson::serialize_to_vec(&doc! { STORAGE: self.saved(), STEPS: states });
         written.map_or(0, |bytes| bytes.len() as u64)
-    }
-
-    pub fn steps(&self, states: Vec<Document>) {
-        self.steps.send_replace(Some(states));
-    }
-
-    /// What tells how far the steps are, also when the task is over.
-    pub fn watch_steps(&self) -> watch::Receiver<Option<Vec<Document>>> {
-        self.steps.subscribe()
     }
 
     pub async fn report(&self, report: Document) {

@@ -82,7 +82,7 @@ impl Board {
     fn set(&mut self, index: usize, fields: Document) {
         if let Some(state) = self.states.get_mut(index) {
             state.extend(fields);
-            self.relay.steps(self.states.clone());
+            self.relay.steps.send_replace(Some(self.states.clone()));
         }
     }
 }

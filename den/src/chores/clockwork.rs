@@ -23,10 +23,11 @@ pub struct Clockwork {
     wake: Arc<Notify>,
     /// It may not work with schedules.
     ended: Arc<AtomicBool>,
-    arrays: Arc<Notify>,
+    /// Told when there may be something to do about arrays, which is done by [`look_after_arrays`].
+    pub arrays: Arc<Notify>,
     schemas: watch::Sender<Option<Schemas>>,
     /// Whether the node knows of a queue whose tasks have shadows.
-    shadows: Arc<AtomicBool>,
+    pub shadows: Arc<AtomicBool>,
     /// The operator has others fire schedules.
     fires_not: bool,
 }
@@ -55,20 +56,6 @@ impl Clockwork {
     pub async fn schemas(&self) -> Schemas {
         let mut known = self.schemas.subscribe();
         known.wait_for(Option::is_some).await.ok().and_then(|schemas| schemas.clone()).unwrap_or_default()
-    }
-
-    /// Whether tasks of any queue have shadows, as the node has read it.
-    pub fn knows_of_shadows(&self, wanted: bool) {
-        self.shadows.store(wanted, Ordering::Relaxed);
-    }
-
-    pub fn are_shadows_wanted(&self) -> bool {
-        self.shadows.load(Ordering::Relaxed)
-    }
-
-    /// Has it looked what there is to do about arrays, which is done by [`look_after_arrays`].
-    pub fn look_at_arrays(&self) {
-        self.arrays.notify_one();
     }
 }
 

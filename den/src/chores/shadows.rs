@@ -1,5 +1,6 @@
 //! Shadows next to the node: has tasks run a second time whose queues want that, see [`disbatch_core::shadow`]. Whoever holds the lease works.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bson::Timestamp;
@@ -71,7 +72,7 @@ impl Worker {
 
     /// Returns how long nothing is to be done.
     async fn round(&mut self) -> Result<Duration, StoreError> {
-        if self.shadowed.is_empty() && !self.clockwork.are_shadows_wanted() {
+        if self.shadowed.is_empty() && !self.clockwork.shadows.load(Ordering::Relaxed) {
             return Ok(IDLE);
         }
         if self.turned.is_none_or(|turned| turned.elapsed() >= TURN) {

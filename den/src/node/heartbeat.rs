@@ -164,15 +164,15 @@ fn stats() -> Stats {
 
 fn stats_of(load: &str, cpus: &str, memory: &str) -> Stats {
     Stats {
-        load: load.split_whitespace().next().and_then(|word| word.parse().ok()).filter(is_a_load),
+        load: load
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .filter(|load: &f64| load.is_finite() && *load >= 0.0),
         cpus: processors(cpus),
         memory: bytes(memory, "MemTotal"),
         memory_available: bytes(memory, "MemAvailable"),
     }
-}
-
-fn is_a_load(load: &f64) -> bool {
-    load.is_finite() && *load >= 0.0
 }
 
 /// How many there are in a list of ranges: `0-3,8`.

@@ -136,7 +136,11 @@ impl Guard {
         loop {
             self.settle()?;
             if !self.has_runner && self.wards.is_empty() {
-                remove_private(&self.mark);
+                // The runner, which has died, made these and can no longer remove them. Nothing else is ever removed.
+                for folder in folder::of_mark(&self.mark) {
+                    // Nobody is left to be told of an error.
+                    let _left_behind = remove_tree(&folder);
+                }
                 self.leave_groups(None);
                 return Ok(());
             }
@@ -373,12 +377,4 @@ fn ignores_children() -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
     ignored.is_some_and(|signals| (signals >> (Signal::SIGCHLD as i32 - 1)) & 1 == 1)
-}
-
-/// The runner, which has died, made these folders and can no longer remove them. Nothing else is ever removed.
-fn remove_private(mark: &str) {
-    for folder in folder::of_mark(mark) {
-        // Nobody is left to be told of an error.
-        let _left_behind = remove_tree(&folder);
-    }
 }

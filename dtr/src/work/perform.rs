@@ -50,10 +50,10 @@ impl Work<'_> {
         let is_elsewhere = only.is_some_and(|plugin| plugin.manifest.engine == Engine::Http);
         let shown = Some(live).filter(|_| !is_apart && !is_elsewhere);
         let mut captures = Captures::new(shown, Some(early));
-        let (relay, inbox) = relay::channel();
+        let (mut relay, inbox) = relay::channel();
         let live = Some(live).filter(|_| is_apart);
         let recorder = Recorder::of(queue, (&self.begun.task, self.begun.run.attempt), parts, &kit.commons);
-        let relay = relay.recorded_by(recorder.clone());
+        relay.recorder.clone_from(&recorder);
         let stage = Stage {
             is_filled: files.is_some(),
             files,
