@@ -32,10 +32,8 @@ const FRESH: Duration = Duration::from_secs(1);
 pub struct Others {
     seen: Instant,
     running: u64,
-    /// How many each node has.
     nodes: HashMap<String, u64>,
     slots: Vec<u64>,
-    /// The slots that they hold.
     held: Vec<HeldSlot>,
     /// How many tasks have no slot, and whether some have one that nobody holds, as was seen last.
     without: u64,
@@ -74,7 +72,6 @@ impl Others {
     }
 }
 
-/// What is known of the room for further tasks.
 #[derive(Debug)]
 pub struct Capacity {
     node: NodeName,
@@ -92,11 +89,9 @@ pub struct Capacity {
     pub watch: Watch,
     /// Queues in which all that runs was seen to be in slots that somebody holds.
     clear: HashSet<QueueId>,
-    /// Whose turn it is first in the next round.
     turn: usize,
     /// Queues that the last round has not come to: they come first in the next.
     pub passed_over: HashSet<QueueId>,
-    /// When the last round began.
     pub round_begun: Option<Instant>,
     /// Where to begin among the free slots of a queue: another number for each DEN.
     spread: u64,
@@ -281,7 +276,6 @@ impl Capacity {
     }
 }
 
-/// What was seen of queues.
 #[derive(Debug, Default)]
 pub struct Sight {
     queues: Vec<QueueId>,

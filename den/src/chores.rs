@@ -56,7 +56,6 @@ pub struct Chores {
 }
 
 impl Chores {
-    /// Starts those that the configuration has not switched off.
     pub fn start(
         config: &Config,
         store: &Store,
@@ -105,14 +104,12 @@ impl Chores {
     }
 }
 
-/// A candidate for the lease of what one DEN at a time does.
 #[derive(Debug)]
 pub struct Leader {
     pub store: Store,
     lease: LeaseName,
     /// Who it is for others.
     pub instance: String,
-    /// Cancelled when it is time to end.
     pub stop: CancellationToken,
 }
 
@@ -122,7 +119,6 @@ impl Leader {
         self.store.take_lease(self.lease, &self.instance).await
     }
 
-    /// Gives the lease back, if it is ours.
     pub async fn resign(&self) {
         if let Err(error) = self.store.release_lease(self.lease, &self.instance).await {
             tracing::debug!(%error, lease = ?self.lease, "cannot give a lease back: it will run out");

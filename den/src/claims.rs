@@ -35,7 +35,6 @@ use crate::schedule::{Demand, Round};
 /// is gone; or why it cannot be read.
 pub type OfSchedule = Result<Option<ForRun>, String>;
 
-/// So many claims are confirmed together.
 const BATCH: usize = 64;
 
 /// A round goes on for so long, however late the heartbeat is: else a slow database would make it one of a single queue.
@@ -45,7 +44,6 @@ const ROUND_TAKES: Duration = Duration::from_millis(500);
 const FEW: usize = 8;
 
 impl Node {
-    /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
         if self.capacity.maxthreads == Some(0) {
             return Ok(());
@@ -110,7 +108,6 @@ impl Node {
         Ok(())
     }
 
-    /// Whether a round is to be broken off.
     fn is_round_over(&self) -> bool {
         let now = Instant::now();
         self.capacity.round_begun.is_none_or(|begun| now >= begun + ROUND_TAKES) && self.pace.wants_beat(now)
@@ -181,7 +178,6 @@ impl Node {
         Ok(())
     }
 
-    /// Looks what others have of these queues, where that is not known well enough.
     pub(crate) async fn look_at_others(&mut self, mut queues: Vec<QueueId>) -> Result<(), StoreError> {
         let now = Instant::now();
         queues.retain(|id| !self.capacity.is_known(*id, now));
@@ -279,7 +275,6 @@ impl Node {
         self.runners.launcher.knows_leases() && self.availability.runner_of(queue).is_none()
     }
 
-    /// Who claims tasks of `queue`.
     fn claimant(&self, queue: &Queue) -> Claimant {
         let is_forbidden = self.capacity.watch.is_forbidden();
         Claimant {
@@ -442,7 +437,6 @@ impl Node {
         self.not_started(claim.task).await;
     }
 
-    /// A task of the queue waits again that was claimed.
     pub(crate) fn put_back(&mut self, queue: QueueId) {
         self.ahead.look_back(queue);
         self.dry.remove(&queue);

@@ -75,13 +75,11 @@ struct Stock {
     rests: Option<Instant>,
 }
 
-/// What is known of a queue's stock.
 #[derive(Debug, Default)]
 struct Stand {
     /// So many are ready, and there is room for more.
     ready: usize,
     has_room: bool,
-    /// The tasks that are ready or under way.
     in_hand: HashSet<TaskId>,
     /// How many starts were tried since the last time, and how many of them were lost.
     met: (usize, usize),
@@ -179,7 +177,6 @@ impl Handover {
         Some((next, under_way))
     }
 
-    /// Whether it is not known yet what became of a task that was taken.
     pub fn is_under_way(&self) -> bool {
         !lock(&self.under_way).is_empty()
     }
@@ -188,7 +185,6 @@ impl Handover {
         lock(&self.under_way).iter().copied().collect()
     }
 
-    /// One that was taken was somebody else's.
     pub fn lost(&self, queue: QueueId) {
         if let Some(stock) = lock(&self.queues).get_mut(&queue) {
             stock.lost += 1;
@@ -353,7 +349,6 @@ impl Node {
         }
     }
 
-    /// Whether slots of the queue may go from task to task without a claim.
     fn hands_over(&self, queue: &Queue, served: &[Queue]) -> bool {
         let is_plain = matches!(queue.policy(), Policy::Sorted(Sort::Fifo | Sort::Default))
             && Rate::of_queue(queue).is_none()

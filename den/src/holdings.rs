@@ -84,7 +84,6 @@ impl Holdings {
         lock(&self.0).fence
     }
 
-    /// Those of `slots` that are not held.
     pub fn lacking(&self, queue: QueueId, slots: &[u64]) -> Vec<u64> {
         let inner = lock(&self.0);
         let held = inner.slots.get(&queue);
@@ -148,7 +147,6 @@ impl Inner {
     }
 }
 
-/// Which free slots of a queue are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
     /// Those below the limit: nobody else wants any.
@@ -168,16 +166,13 @@ impl Keeps {
     }
 }
 
-/// What is known of other holders, and of slots in doubt.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// The last sign of each, and when that was seen first.
     beats: HashMap<Holder, (Option<DateTime>, Instant)>,
     looked: Option<Instant>,
     released: Option<Instant>,
-    /// Slots of ours in which a task may still be.
     doubtful: HashMap<(QueueId, u64), TaskId>,
-    /// When it was asked whether tasks are still in them.
     asked: Option<Instant>,
     right: Right,
     /// When a pass last came so far that it would have given up slots.
@@ -186,7 +181,6 @@ pub struct Watch {
     slow_until: Option<Instant>,
 }
 
-/// Whether this user may hold slots.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Right {
     #[default]
@@ -273,7 +267,6 @@ impl Watch {
         self.right != Right::Given
     }
 
-    /// A pass has come so far that it gives up slots.
     pub fn reached(&mut self, now: Instant) {
         self.reached = Some(now);
     }

@@ -37,12 +37,10 @@ use crate::supervise::Cover;
 #[derive(Debug)]
 struct Process {
     pid: u32,
-    /// The hold on a warm one.
     warm: Option<Runner>,
     hold: Hold,
     /// Which tasks it may have at a time, if it has one of these.
     lanes: Option<Lanes>,
-    /// Since when it has none.
     idle_since: Instant,
     /// It has ended, and is not looked after yet.
     is_gone: bool,
@@ -62,7 +60,6 @@ impl Process {
     }
 }
 
-/// What a runner has to know of a task besides the task itself.
 #[derive(Debug)]
 pub struct TaskContext {
     pub queue: RawDocumentBuf,
@@ -86,9 +83,7 @@ pub struct Launcher {
     handing_off: Vec<OsString>,
     foreign: bool,
     lease: Duration,
-    /// How long a runner without a task is kept.
     idle_limit: Duration,
-    /// By their serial numbers.
     processes: HashMap<u64, Process>,
     /// Warm runners without a task, the one that was used last at the end.
     idle: Vec<u64>,
@@ -99,7 +94,6 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// How many runners there are.
     pub fn measure(&self) {
         let mut census = [[0_u64; 2]; 2];
         for process in self.processes.values() {
@@ -192,7 +186,6 @@ impl Launcher {
         }
     }
 
-    /// Gives the runner `pid` the task that was started for it.
     fn assign_to(&mut self, pid: u32, work: Box<Work>) -> Result<(), Box<(Claim, io::Error)>> {
         let of_pid = |serial: &u64| self.processes.get(serial).is_some_and(|process| process.pid == pid);
         let idle = self.idle.iter().position(of_pid).map(|at| self.idle.remove(at));
@@ -221,7 +214,6 @@ impl Launcher {
         })
     }
 
-    /// A runner that has tasks of these, and room for another one.
     fn with_room(&self, lanes: &Lanes) -> Option<u64> {
         self.processes.iter().find(|(_, process)| process.room(lanes) > 0).map(|(serial, _)| *serial)
     }
@@ -247,12 +239,10 @@ impl Launcher {
         idle.into_iter().map(|pid| (pid, Vec::new())).chain(open).collect()
     }
 
-    /// Whether a runner has tasks and may have more.
     pub fn has_lanes(&self) -> bool {
         self.processes.values().any(|process| process.lanes.is_some())
     }
 
-    /// Starts a runner that has no task yet, unless there is one.
     pub fn keep_one_ready(&mut self) -> io::Result<()> {
         if !self.foreign && self.idle.is_empty() && self.processes.is_empty() {
             let serial = self.start_warm()?;
@@ -315,7 +305,6 @@ impl Launcher {
         Ok(())
     }
 
-    /// Notes that a warm runner does not have the task any more.
     pub fn freed(&mut self, serial: u64, task: TaskId) -> Option<Held> {
         let process = self.processes.get_mut(&serial)?;
         let held = process.hold.take(task);
@@ -352,7 +341,6 @@ impl Launcher {
         self.leaves(serial);
     }
 
-    /// Notes that a runner gets no more tasks.
     fn leaves(&mut self, serial: u64) {
         self.idle.retain(|idle| *idle != serial);
         if let Some(process) = self.processes.get_mut(&serial) {
@@ -405,7 +393,6 @@ impl Launcher {
         }
     }
 
-    /// Whether `task` has another runner besides this one.
     pub fn has_another(&self, task: TaskId, serial: u64) -> bool {
         self.processes.iter().any(|(other, process)| *other != serial && process.hold.has(task))
     }
@@ -430,7 +417,6 @@ impl Launcher {
         self.held().map(|held| held.task).collect()
     }
 
-    /// How many these are.
     pub fn running(&self) -> usize {
         self.held().count()
     }
@@ -441,12 +427,10 @@ impl Launcher {
         (of_queue.len() as u64, of_queue.iter().filter_map(|held| held.slot).collect())
     }
 
-    /// The slots that they have.
     pub fn slots(&self) -> impl Iterator<Item = (QueueId, u64)> {
         self.held().filter_map(|held| Some((held.queue, held.slot?)))
     }
 
-    /// How many tasks of each queue these are.
     pub fn running_by_queue(&self) -> HashMap<QueueId, usize> {
         let mut running = HashMap::new();
         self.held().for_each(|held| *running.entry(held.queue).or_default() += 1);
@@ -461,7 +445,6 @@ impl Launcher {
         self.processes.values().flat_map(|process| process.hold.all())
     }
 
-    /// The program, for messages.
     pub fn program(&self) -> std::path::Display<'_> {
         self.program.display()
     }

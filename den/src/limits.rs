@@ -33,7 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 pub struct Limits {
     /// Whether each slot is given once. `None`: it has not been looked yet.
     slots_are_kept: Option<bool>,
-    /// When that was looked at.
     looked: Option<Instant>,
     /// Whether there may be programs that know nothing of slots. `None`: it has not been looked yet.
     strangers: Option<bool>,
@@ -115,19 +114,15 @@ impl LimitHistory {
     }
 }
 
-/// What was seen of a queue and of the others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// When the queue was read.
     pub read: Option<Instant>,
-    /// There are tasks that have no slot.
     pub has_others: bool,
     /// There was no other DEN when it was looked for some, which began then.
     pub alone: Option<Instant>,
 }
 
 impl Limits {
-    /// It was looked who is there.
     pub fn met(&mut self, strangers: bool) {
         if self.strangers != Some(strangers) {
             tracing::debug!(strangers, "whether limits are kept by counting");
@@ -140,7 +135,6 @@ impl Limits {
         self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY)
     }
 
-    /// It was looked if each slot is given once.
     pub fn looked(&mut self, kept: bool, now: Instant) {
         self.looked = Some(now);
         match (self.slots_are_kept.replace(kept), kept) {
@@ -199,7 +193,6 @@ impl Limits {
         self.queues.values().any(|known| known.lowered().any(|lowered| lowered == now))
     }
 
-    /// Whether tasks of a queue that were claimed have to be counted.
     pub fn must_count(&self, queue: QueueId, seen: Seen, now: Instant) -> bool {
         let Seen { read, has_others, alone } = seen;
         // A DEN that came later has said that it is there before it read the queue.

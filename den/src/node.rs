@@ -43,10 +43,8 @@ pub struct Node {
     pub(crate) ours: Ours,
     pub(crate) store: Store,
     pub(crate) name: NodeName,
-    /// This start of the DEN.
     pub(crate) instance: String,
     pub(crate) hints: Arc<Hints>,
-    /// Hints that have not been followed yet.
     news: News,
     pub(crate) pace: Pace,
     pub(crate) queues: Queues,
@@ -55,19 +53,15 @@ pub struct Node {
     pub(crate) capacity: Capacity,
     pub(crate) supervision: Supervision,
     pub(crate) availability: Availability,
-    /// When canaries of queues were judged last.
     pub(crate) judged_canaries: Option<Instant>,
     pub(crate) workers: Workers,
     pub(crate) tidier: Tidier,
-    /// The next pass begins with a heartbeat.
     beats_now: bool,
     /// An operator wants it to claim nothing more.
     draining: bool,
-    /// Whether to wait for running tasks at the end.
     pub(crate) stay: bool,
     /// Whether those that can be interrupted go on elsewhere then.
     pub(crate) interrupt: bool,
-    /// Which tasks come next.
     pub(crate) ahead: Ahead,
     /// Queues that had nothing to claim when it was last looked.
     pub(crate) dry: HashSet<QueueId>,
@@ -162,7 +156,6 @@ impl Node {
         tracing::error!(%error, retry_in_s = pause.as_secs_f32(), "cannot work with the database");
     }
 
-    /// Waits for the end of a runner, a hint, or the time of the next look.
     async fn something_to_do(&mut self) {
         let now = Instant::now();
         let wait = match self.database.left(now) {
@@ -347,7 +340,6 @@ impl Node {
         Ok(())
     }
 
-    /// Does what hints tell, save claiming.
     async fn follow_news(&mut self) -> Result<(), StoreError> {
         if std::mem::take(&mut self.news.attention) {
             self.look_for_attention().await?;
@@ -451,7 +443,6 @@ impl Node {
         self.store.unclaim_all(of, (&[], &self.runners.launcher.unburdened(is_known)), "its DEN ended").await
     }
 
-    /// Looks after the node until none of its tasks runs any more.
     async fn stay_for_running(&mut self, lifecycle: &Lifecycle) {
         let mut reported = u64::MAX;
         while !lifecycle.is_ending() {

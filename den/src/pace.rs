@@ -14,7 +14,6 @@ const BEATS: u32 = 4;
 /// How many looks for lapsed leases there are in a lease at least.
 const LOOKS: u32 = 6;
 
-/// The shortest interval of looks.
 const QUICK: Duration = Duration::from_millis(100);
 
 /// The shortest time from one look to the next that something due calls for.
@@ -23,14 +22,12 @@ const SOON: Duration = Duration::from_millis(200);
 /// After hints that led to no claim, the next ones are gathered for so long.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// What a node is at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Situation {
     /// A change stream tells of new tasks.
     pub hints: bool,
     /// One tells other nodes of them, and this one of what else changes.
     pub others_wait: bool,
-    /// The node has tasks.
     pub occupied: bool,
     /// There are tasks to claim, and no place for them.
     pub waiting: bool,
@@ -53,20 +50,16 @@ pub struct Pace {
     pub situation: Situation,
     beat: Option<Instant>,
     look: Option<Instant>,
-    /// When the next task is due.
     due: Option<Instant>,
-    /// Something calls for another look.
     hurry: bool,
     /// The interval of looks after something was claimed: it grows back to the usual one.
     quick: Option<Duration>,
-    /// Hints are gathered until then.
     gather: Option<Instant>,
     /// When a rate or a ramp lets the next task start.
     start: Option<Instant>,
 }
 
 impl Pace {
-    /// Everything is due.
     pub fn new(lease: Duration) -> Self {
         Self { lease, ..Self::default() }
     }
@@ -118,7 +111,6 @@ impl Pace {
         self.start.take_if(|at| *at <= now).is_some()
     }
 
-    /// Whether hints may be followed now.
     pub fn follows_hints(&self, now: Instant) -> bool {
         self.gather.is_none_or(|until| until <= now)
     }

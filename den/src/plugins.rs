@@ -22,7 +22,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3);
 /// How often to look when a queue waits for its plugin to be installed.
 const LOOK_AGAIN_SOON: Duration = Duration::from_secs(1);
 
-/// The plugins of this node, and what is wrong with the queues that have none.
 #[derive(Debug)]
 pub struct Availability {
     pub plugins: Plugins,
@@ -41,7 +40,6 @@ pub struct Availability {
 #[derive(Debug)]
 pub struct QueueLanes {
     own: Option<Lanes>,
-    /// Those of the version that is tried.
     tried: Option<(Canary, Option<Lanes>)>,
 }
 
@@ -60,7 +58,6 @@ impl QueueLanes {
 }
 
 impl Availability {
-    /// Looks for the first time, and logs what is found.
     pub fn look(config: &Config) -> Self {
         let plugins = Plugins::discover(config);
         for problem in &plugins.problems {
@@ -119,7 +116,6 @@ impl Availability {
         tracing::info!(workers = names.join(" "), "plugins that the database defines");
     }
 
-    /// Forgets queues that are gone.
     pub fn keep_only(&mut self, queues: &[Queue]) {
         self.missing.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
     }
@@ -150,7 +146,6 @@ impl Availability {
         names.into_iter().collect()
     }
 
-    /// The names of all plugins that run here, in order.
     pub fn names(&self, config: &Config) -> Vec<String> {
         let found = self.plugins.names().map(PluginName::as_str);
         let all: BTreeSet<&str> = found.chain(of_another_runner(config)).collect();
@@ -162,13 +157,11 @@ impl Availability {
         plugins.filter(|plugin| plugin.manifest.engine == Engine::Container)
     }
 
-    /// The queue's plugin, if that is a runner itself.
     pub fn runner_of(&self, queue: &Queue) -> Option<&Plugin> {
         let name = queue.effective_plugin().ok().flatten()?;
         self.plugins.get(&name).filter(|plugin| plugin.handoff)
     }
 
-    /// Which tasks a runner may have beside those of the queue.
     pub fn lanes_of(&self, queue: &Queue) -> QueueLanes {
         let plugin = queue.effective_plugin().ok().flatten();
         let tried = plugin.as_ref().zip(Canary::of(queue)).map(|(plugin, canary)| {
@@ -326,7 +319,6 @@ impl Workers {
     }
 }
 
-/// The plugins that the steps of a task name.
 fn of_steps(task: &RawDocument) -> BTreeSet<&str> {
     let steps = task.get_array("steps").into_iter().flatten().filter_map(Result::ok);
     steps.filter_map(|step| step.as_document()?.get_str("plugin").ok()).collect()

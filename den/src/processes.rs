@@ -31,7 +31,6 @@ pub struct Ours {
     own: u32,
     /// The user whom plugins run as, if that is another one.
     plugins: Option<u32>,
-    /// The folder of control groups, if there are any.
     groups: Option<PathBuf>,
 }
 
@@ -47,7 +46,6 @@ impl Ours {
         Self { own, plugins, groups: None }
     }
 
-    /// The user whom plugins run as, if that is another one than the DEN's.
     pub fn plugins_user(&self) -> Option<u32> {
         self.plugins
     }
@@ -62,7 +60,6 @@ impl Ours {
         user == self.own || Some(user) == self.plugins
     }
 
-    /// The control groups that were made for a task alone.
     fn groups_of(&self, task: TaskId) -> Vec<PathBuf> {
         self.groups.as_ref().map(|folder| cgroup::of_task(folder, task)).unwrap_or_default()
     }
@@ -72,11 +69,9 @@ impl Ours {
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     pub task: TaskId,
-    /// Its runner, as far as it is known.
     pub runner: Option<i32>,
     /// Processes that are not its own, whatever they carry.
     pub except: &'a [u32],
-    /// Whose processes are believed.
     pub ours: &'a Ours,
 }
 
@@ -114,7 +109,6 @@ fn place(process: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{process}"))
 }
 
-/// The processes that belong to a task.
 pub fn of_task(wanted: Wanted<'_>) -> Vec<Pid> {
     let marks = [Some(format!("DISBATCH_TASK_ID={}", wanted.task)), wanted.mark_of_warm()];
     let id = wanted.task.to_string();
@@ -205,7 +199,6 @@ fn is_silent_runner(pid: i32, process: &Path, wanted: Wanted<'_>) -> bool {
         && !is_anothers(process)
 }
 
-/// Whether the parent of a process is another DEN than this one.
 fn is_anothers(process: &Path) -> bool {
     let Some(parent) = status_of(process, "PPid:").and_then(|parent| i32::try_from(parent).ok()) else {
         return true;
@@ -228,7 +221,6 @@ fn is_named(process: &Path, id: &str) -> bool {
             && line.words().any(|word| word == id.as_bytes()))
 }
 
-/// Whether one of the marks is in its environment.
 fn carries(process: &Path, marks: &[Option<String>]) -> bool {
     // Of another user's process only root can read it. To anybody else such a process is none of ours to end either.
     let environment = std::fs::read(process.join("environ")).unwrap_or_default();
@@ -243,7 +235,6 @@ fn is_in_folder(process: &Path, id: &str) -> bool {
     PrivateFolder::parse(name).and_then(|folder| folder.task).is_some_and(|task| task.to_string() == id)
 }
 
-/// What a process was started with.
 struct CommandLine(Vec<u8>);
 
 impl CommandLine {
@@ -251,7 +242,6 @@ impl CommandLine {
         Self(std::fs::read(process.join("cmdline")).unwrap_or_default())
     }
 
-    /// The name of the program, without its folder.
     fn program(&self) -> &[u8] {
         let program = self.words().next().unwrap_or_default();
         program.rsplit(|byte| *byte == b'/').next().unwrap_or_default()

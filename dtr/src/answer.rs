@@ -16,7 +16,6 @@ use serde_json::Value;
 use crate::facts;
 use crate::folder::read_file;
 
-/// The largest file that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// A larger value that is no text is stored as text: in bytes of its JSON, and of BSON.
@@ -41,7 +40,6 @@ enum Whole {
     Document(Document),
 }
 
-/// The name of the file in the private folder.
 pub fn file_name(task: TaskId) -> String {
     format!("{task}-response.json")
 }

@@ -44,14 +44,12 @@ impl Captures {
         Self { stdout: capture(StreamName::Stdout), stderr: capture(StreamName::Stderr) }
     }
 
-    /// Has it recorded when a plugin writes what.
     pub fn be_recorded(&mut self, recorder: Option<&Recorder>) {
         let of = |stream| recorder.map(|recorder| (recorder.clone(), stream));
         self.stdout.recorder = of(StreamName::Stdout);
         self.stderr.recorder = of(StreamName::Stderr);
     }
 
-    /// Another plugin goes on where one has ended.
     pub fn reopen(&self) {
         for capture in [&self.stdout, &self.stderr] {
             if let Some(tap) = &capture.tap {
@@ -94,7 +92,6 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// An empty capture that spills into an unnamed file in `folder`.
     pub fn new(folder: PathBuf) -> Self {
         Self {
             memory: Vec::new(),
@@ -231,7 +228,6 @@ impl Capture {
         }
     }
 
-    /// Its last bytes, at most so many.
     pub fn tail(&self, most: usize) -> io::Result<Vec<u8>> {
         let Some(file) = &self.file else {
             let begin = self.memory.len().saturating_sub(most);
@@ -281,7 +277,6 @@ impl Utf8Check {
         }
     }
 
-    /// Whether everything so far is complete UTF-8.
     fn is_text(&self) -> bool {
         !self.invalid && self.pending.is_empty()
     }

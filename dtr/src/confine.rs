@@ -31,7 +31,6 @@ use crate::descriptors;
 use crate::guard::protocol::Spawn;
 use crate::guard::{LEASE_IS_OVER, refusal};
 
-/// The first argument.
 pub const WORD: &str = "confine";
 
 /// Where complaints go: the number after that of the control channel.
@@ -46,7 +45,6 @@ const NO_PLUGIN: u8 = 126;
 /// A process is told that its processor time is over, and killed so many seconds later.
 pub const CPU_GRACE: u64 = 5;
 
-/// What a plugin is to have less of than its guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// The user whom it runs as, unless that is the guard's.

@@ -21,13 +21,11 @@ pub struct Control {
     /// The last `status`, as it was given.
     pub status: Option<Value>,
     pub result: Option<Document>,
-    /// What it says of how it was run.
     pub facts: Option<Document>,
     /// A web service has taken the task, which goes on without the plugin.
     pub detach: bool,
     /// That it is to go on in another attempt, or why it cannot.
     pub pause: Option<Result<Pause, String>>,
-    /// It was told to stop where it was.
     pub told_to_stop: bool,
     /// Of a warm plugin: the task is done, with what would be its exit status.
     pub done: Option<u8>,
@@ -45,7 +43,6 @@ pub struct Lines {
     skipping: bool,
 }
 
-/// A line that is too long to be kept.
 #[derive(Debug, thiserror::Error)]
 #[error("a control line of more than {LONGEST_LINE} bytes is ignored")]
 pub struct TooLong;
@@ -93,7 +90,6 @@ pub fn end_of(done: &Value, task: TaskId, named: bool) -> Option<Result<u8, Stri
 }
 
 impl Control {
-    /// For a warm plugin that was given this task.
     pub fn of(task: TaskId) -> Self {
         Self { task: Some((task, false)), ..Self::default() }
     }

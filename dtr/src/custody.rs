@@ -90,7 +90,6 @@ impl Nudges {
         self.0.send_replace(());
     }
 
-    /// Those from now on.
     pub fn heard(&self) -> Nudged {
         self.0.subscribe()
     }
@@ -124,7 +123,6 @@ impl<'a> Custody<'a> {
         Self { ledger, begun, rules, supervisor, is_lost, is_over, is_failing, is_alone }
     }
 
-    /// Whether somebody has taken the task away.
     pub fn is_lost(&self) -> bool {
         self.is_lost.get()
     }

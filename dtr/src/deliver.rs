@@ -96,13 +96,11 @@ pub async fn deliver(work: &Work<'_>, outcome: &Outcome, early: &Early) -> Resul
     })
 }
 
-/// The last line of a stream that may be long.
 fn last_line(stream: &Capture) -> Option<String> {
     let tail = stream.tail(LINE).ok()?;
     disbatch_core::task::last_line(&String::from_utf8_lossy(&tail))
 }
 
-/// How many bytes a value takes in a document.
 fn size(value: impl Into<Bson>) -> u64 {
     let value: Bson = value.into();
     bson::serialize_to_vec(&doc! { "": value }).map_or(0, |bytes| bytes.len() as u64)
@@ -111,7 +109,6 @@ fn size(value: impl Into<Bson>) -> u64 {
 struct Delivery<'a> {
     ledger: &'a Ledger,
     run: &'a Run,
-    /// What the task will refer to.
     files: Vec<ObjectId>,
     /// What the DEN was asked to store, and has not said that it has.
     abandoned: Vec<ObjectId>,
@@ -179,7 +176,6 @@ impl Delivery<'_> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// The task's document.
     Task,
     GridFs,
     /// Nowhere: it does not fit into the task, and GridFS is not wanted.
@@ -201,7 +197,6 @@ impl Shape {
     }
 }
 
-/// How many bytes of output the task's document has room for.
 fn room_in(task: &Task, result: Option<&Document>) -> u64 {
     let size = |bytes: Result<Vec<u8>, _>| bytes.map_or(DOCUMENT_LIMIT, |bytes| bytes.len() as u64);
     let taken =

@@ -25,7 +25,6 @@ use tokio::sync::Notify;
 use crate::lock;
 use crate::secrets::Wiped;
 
-/// The last of the standard streams.
 const STDERR: RawFd = 2;
 
 /// Has the runtime tell when `descriptor` is ready, and for nothing but that.
@@ -55,7 +54,6 @@ impl Socket {
         Ok(Self { socket, unsent: Mutex::default(), more: Notify::new() })
     }
 
-    /// Sends what there is room for. Never waits.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(send(self.socket.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
@@ -141,7 +139,6 @@ pub fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// What a socket brings, in order.
 impl AsyncRead for &Socket {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -175,7 +172,6 @@ fn poll_read(
     }
 }
 
-/// The end of a pipe from which is read.
 #[derive(Debug)]
 pub struct PipeSource(AsyncFd<OwnedFd>);
 
@@ -187,7 +183,6 @@ impl PipeSource {
         Ok((Self(followed(near.into(), Interest::READABLE)?), far.into()))
     }
 
-    /// What the runtime knows it as.
     pub fn into_inner(self) -> AsyncFd<OwnedFd> {
         self.0
     }
@@ -215,12 +210,10 @@ impl PipeSink {
         Ok((Self(near.into()), far.into()))
     }
 
-    /// Known to the runtime.
     pub fn followed(self) -> io::Result<AsyncFd<OwnedFd>> {
         followed(self.0, Interest::WRITABLE)
     }
 
-    /// Writes all of it, and closes the pipe.
     pub async fn write_all(self, mut bytes: &[u8]) -> io::Result<()> {
         bytes = &bytes[write_some(&self.0, bytes)?..];
         if bytes.is_empty() {
@@ -236,7 +229,6 @@ impl PipeSink {
     }
 }
 
-/// How many bytes there was room for.
 fn write_some(pipe: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     let mut written = 0;
     while written < bytes.len() {

@@ -39,7 +39,6 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// How long a write that is under way is waited for before its chunks are removed.
 const LAST_WRITE: Duration = Duration::from_secs(30);
 
-/// The early uploads of one attempt of a task.
 #[derive(Debug)]
 pub struct Early([Tap; 2]);
 
@@ -52,7 +51,6 @@ impl Early {
         Self(StreamName::ALL.map(tap))
     }
 
-    /// What is to be told how a stream grows.
     pub fn tap(&self, stream: StreamName) -> Tap {
         self.0[stream as usize].clone()
     }
@@ -87,7 +85,6 @@ struct Inner {
 
 #[derive(Debug)]
 enum Stage {
-    /// The stream is short.
     Idle,
     Begun(Upload),
     Over,
@@ -175,7 +172,6 @@ async fn store(
     }
 }
 
-/// How far a stream has come.
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     so_far: Shape,

@@ -12,7 +12,6 @@ use crate::guard::limits::Exceeded;
 use crate::guard::protocol::Exit;
 use crate::supervision::Reason;
 
-/// A task's `exit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExitFacts {
     pub exit: Exit,

@@ -37,7 +37,6 @@ const CHUNKS_AT_ONCE: usize = 6;
 /// How long it is tried to take back a version that is not to stay. Nobody sees it, and it goes all the same.
 const WITHDRAWAL: Patience = Patience::Until(Duration::from_secs(30));
 
-/// What a run has to do with file sets.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     ledger: &'a Ledger,
@@ -48,7 +47,6 @@ pub struct Exchange<'a> {
     root: Root,
     /// The version that its files were taken from.
     taken: OnceLock<FileSet>,
-    /// Room for chunks.
     room: Semaphore,
 }
 
@@ -166,10 +164,8 @@ pub enum Trouble {
     Store(#[from] StoreError),
     #[error("{0}")]
     Files(#[from] FilesError),
-    /// There is no version of the set that is done.
     #[error("there is no file set {0}")]
     NoSet(SetName),
-    /// There is no such version that is done.
     #[error("there is no version {version} of the file set {name}")]
     NoVersion { name: SetName, version: i64 },
     #[error("the file set {0} does not belong to the tenant of the task")]

@@ -39,7 +39,6 @@ const MODE: u32 = 0o700;
 /// Others than the runner's user may pass through the folder of private folders, and not look into it.
 const PARENT_MODE: u32 = 0o711;
 
-/// How folders are opened.
 pub const FOLDER: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
@@ -77,7 +76,6 @@ pub fn provide(parent: &Path) -> Result<(), Failure> {
     made.map_err(|source| Failure::Folder { folder: parent.to_owned(), source })
 }
 
-/// Waits until there is room for what the next task may leave.
 pub async fn room() {
     // It is never closed.
     drop(ROOM.acquire().await);
@@ -87,12 +85,10 @@ pub async fn room() {
 /// longer to make and to remove a folder than a short task takes.
 #[derive(Debug, Default)]
 pub struct Folders {
-    /// An empty one.
     spare: Option<PathBuf>,
 }
 
 impl Folders {
-    /// Makes a folder and goes there.
     pub fn make(&mut self, task: TaskId) -> Result<Folder, Failure> {
         if let Some(spare) = self.spare.take()
             && let Some(folder) = reuse(&spare, task)
@@ -187,7 +183,6 @@ fn reuse(spare: &Path, task: TaskId) -> Option<Folder> {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes a new folder and goes there.
     pub fn make(task: TaskId) -> Result<Self, Failure> {
         let name = PrivateFolder::of(task, mark()).name();
         let mut builder = tempfile::Builder::new();
@@ -262,7 +257,6 @@ pub fn mark() -> &'static str {
     MARK.get_or_init(|| ObjectId::new().to_hex())
 }
 
-/// The private folders of the runner with this mark.
 pub fn of_mark(mark: &str) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(parent()).into_iter().flatten().flatten();
     let is_of_mark = move |path: &PathBuf| {
@@ -331,7 +325,6 @@ pub fn write_file(folder: &Path, name: &str, bytes: &[u8], user: Option<&Identit
     Ok(())
 }
 
-/// Removes the file `name`, if there is one.
 pub fn remove_file(folder: &Path, name: &str) -> io::Result<()> {
     take_away(&open_folder(folder)?, name)
 }

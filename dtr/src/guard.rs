@@ -81,10 +81,8 @@ use family::{Marks, Processes};
 use protocol::{FromGuard, LENGTH, Number, Order, Report, Settings, Spawn, ToGuard, first_frame};
 use refusal::Patience;
 
-/// The first argument of a guard.
 pub const WORD: &str = "guard";
 
-/// What it is called.
 pub const ARG0: &str = "dtr-guard";
 
 /// The control channel's descriptor in the plugin. One digit, as `>&3` in a shell needs it.
@@ -93,7 +91,6 @@ pub const CONTROL_FD: i32 = 3;
 /// The three standard streams, and this.
 const MOST_DESCRIPTORS: usize = 4;
 
-/// The guard's name in lists of processes.
 const COMM: &CStr = c"dtr-guard";
 
 /// The variable by which a task's processes are known. Plugins have it in any case.
@@ -105,7 +102,6 @@ pub const RUNNER_VARIABLE: &str = "DISBATCH_RUNNER_PID";
 /// Why a plugin is not begun with.
 pub const LEASE_IS_OVER: &str = "the task's lease had run out before the plugin was started";
 
-/// Reports are read in pieces of so many bytes.
 const READ_SIZE: usize = 1024;
 
 /// No report is longer: an error in the operating system's words at most.
@@ -144,7 +140,6 @@ impl Guards {
         &self.isolation
     }
 
-    /// The guard, which is started if there is none.
     pub fn get(&mut self) -> io::Result<&Guard> {
         match self.guard.take_if(|guard| guard.is_alive()) {
             Some(guard) => Ok(self.guard.insert(guard)),
@@ -210,7 +205,6 @@ struct Shared {
 /// What the guard has said and nobody has taken yet.
 #[derive(Debug, Default)]
 struct Reports {
-    /// What has arrived of the next report.
     arrived: Vec<u8>,
     /// Of plugins that are not over.
     of_plugins: HashMap<Number, Post<Report>>,
@@ -241,7 +235,6 @@ impl Guard {
         })))
     }
 
-    /// Whether it is there, as far as is known.
     pub fn is_alive(&self) -> bool {
         !self.0.gone.load(Ordering::Relaxed)
     }
@@ -377,10 +370,8 @@ impl Reports {
     }
 }
 
-/// The runner's ends of a plugin's descriptors.
 #[derive(Debug)]
 pub struct Streams {
-    /// To its standard input, if it has one.
     pub stdin: Option<PipeSink>,
     pub stdout: PipeSource,
     pub stderr: PipeSource,
@@ -412,7 +403,6 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Gives an order. Never waits.
     pub fn tell(&self, order: Order) {
         self.guard.0.send(&ToGuard::Order(self.number, order));
     }

@@ -10,7 +10,6 @@ use crate::guard::protocol::{FromGuard, ToGuard};
 use crate::relay;
 use crate::secrets::Wiped;
 
-/// What a plugin has said over its control channel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Said {
     /// The last `status`, as it was given.
@@ -76,7 +75,6 @@ pub async fn listen<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, task: Option
     }
 }
 
-/// Reads orders that come in these pieces.
 pub fn orders<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Orders {
     let mut orders = Orders { sensible: true, ..Orders::default() };
     let mut arrived = Wiped::default();

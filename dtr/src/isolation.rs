@@ -92,7 +92,6 @@ impl Isolation {
         environment
     }
 
-    /// The user whom plugins run as, if that is another one than the runner's own.
     pub fn user(&self) -> Option<&Identity> {
         self.user.as_ref()
     }
@@ -160,7 +159,6 @@ impl Environment {
         self.0.push((name.into(), value.into()));
     }
 
-    /// Adds a variable in the place of those with its name.
     pub fn set(&mut self, name: impl AsRef<OsStr>, value: impl Into<OsString>) {
         let (of_name, others) =
             std::mem::take(&mut self.0).into_iter().partition(|(other, _)| other == name.as_ref());

@@ -53,7 +53,6 @@ pub enum Hold {
         until: Duration,
         wishes: Wishes,
     },
-    /// Someone has taken it away.
     Lost,
 }
 
@@ -70,7 +69,6 @@ struct Inner {
     connection: Connection,
     /// That by which reports are stored.
     reporter: OnceCell<Store>,
-    /// How often something was saved.
     saved: AtomicI64,
 }
 
@@ -116,7 +114,6 @@ impl Ledger {
         retry(PAUSES, what, Patience::Endless, &self.0.lifecycle, operation).await
     }
 
-    /// Starts a task without the DEN. Keeps trying for a while.
     pub async fn start(&self, start: &Start) -> Result<(Task, Run), Failure> {
         let begin = async |store: &Store| store.start_task(start).await;
         match self.insist("starting the task", START_PATIENCE, begin).await? {
@@ -301,7 +298,6 @@ impl Ledger {
         self.0.saved.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Waits until there is no DEN at the other end.
     pub async fn unlinked(&self) {
         if let Some((link, _)) = &self.0.link {
             link.down().await;

@@ -47,7 +47,6 @@ use disbatch_core::telemetry::last_words;
 
 use crate::setup::{Args, Ending, Failure};
 
-/// Does what the command line says. Returns the process's exit status.
 pub fn main() -> ExitCode {
     // Before anything else: a guard is to be small and quick, and so is the way from there to a plugin.
     let mut arguments = std::env::args_os().skip(1);
@@ -69,7 +68,6 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
     (own == confine::ARG0 && first == confine::WORD).then(|| confine::main(arguments))
 }
 
-/// Runs one task, or one after the other.
 fn run_tasks() -> ExitCode {
     let args = Args::parse();
     let ended = match args.man_page {

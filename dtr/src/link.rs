@@ -31,7 +31,6 @@ const READ_SIZE: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct Link(Arc<Shared>);
 
-/// Takes the tasks that the DEN assigns.
 #[derive(Debug)]
 pub struct Incoming(Arc<Shared>);
 
@@ -49,13 +48,11 @@ struct Shared {
     gathers: AtomicBool,
 }
 
-/// What has come and was not taken yet.
 #[derive(Debug, Default)]
 struct News {
     assigned: Post<Assignment>,
     /// Whether tasks have been started, by the numbers of their assignments, as long as somebody waits.
     words: Posts<Option<Go>>,
-    /// Nothing more comes.
     is_over: bool,
     /// By the number of the question, as long as somebody waits.
     answers: Posts<Answer>,
@@ -88,7 +85,6 @@ impl Link {
         let _gone = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Waits until the link is given up.
     pub async fn down(&self) {
         self.0.closed.cancelled().await;
     }
@@ -163,7 +159,6 @@ impl<T> Awaited<T> {
         Self { shared: Arc::clone(shared), number, among }
     }
 
-    /// What has come; `None`: nothing will.
     pub async fn come(&self) -> Option<T> {
         poll_fn(|cx| match (self.among)(&mut lock(&self.shared.news)).get_mut(&self.number) {
             Some(post) => post.poll(cx),
@@ -188,7 +183,6 @@ impl Incoming {
         poll_fn(|cx| lock(&self.0.news).assigned.poll(cx)).await
     }
 
-    /// An assignment that has come already.
     pub fn try_next(&mut self) -> Option<Assignment> {
         lock(&self.0.news).assigned.take()
     }
@@ -212,7 +206,6 @@ impl Postman {
         .await
     }
 
-    /// Reads and writes until the link is down.
     async fn run(&self) {
         let shared = &self.0;
         let flush = async {

@@ -26,7 +26,6 @@ const FIRST_AFTER: Duration = Duration::from_millis(100);
 /// A plugin that has closed its streams is about to end; it is given so long.
 const CLOSED_AFTER: Duration = Duration::from_secs(1);
 
-/// New bytes are written at most so often.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of the task waits for a write that is under way.
@@ -35,7 +34,6 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 /// So many bytes of a stream are held until they are written; older ones are left out.
 const HELD_BYTES: usize = 1024 * 1024;
 
-/// Live output of one attempt of a task.
 #[derive(Debug)]
 pub struct Live<'a> {
     ledger: &'a Ledger,
@@ -54,7 +52,6 @@ impl<'a> Live<'a> {
         Self { ledger, run, taps, news, wrote, stop }
     }
 
-    /// Where the capture of a stream is to put what it reads.
     pub fn tap(&self, stream: StreamName) -> Tap {
         self.taps[stream as usize].clone()
     }
@@ -88,7 +85,6 @@ impl<'a> Live<'a> {
         Ok(done)
     }
 
-    /// Writes what the taps are given, until it is stopped.
     async fn follow(&self) {
         self.news.notified().await;
         // Most tasks say nothing.
@@ -132,7 +128,6 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Waits for something to write, in a task that lasts.
     async fn await_first(&self) {
         tokio::time::sleep(FIRST_AFTER).await;
         if self.taps.iter().all(Tap::is_closed) {
@@ -158,7 +153,6 @@ pub struct Tap {
 #[derive(Debug, Default)]
 struct Held {
     bytes: VecDeque<u8>,
-    /// Where the first of them is in the stream.
     offset: u64,
     closed: bool,
 }
@@ -185,12 +179,10 @@ impl Tap {
         self.news.notify_one();
     }
 
-    /// The stream has come to its end.
     pub fn close(&self) {
         lock(&self.held).closed = true;
     }
 
-    /// The stream goes on after all.
     pub fn open(&self) {
         lock(&self.held).closed = false;
     }

@@ -42,12 +42,10 @@ pub use given::{Earlier, Given, GivenFile, GivenFiles, LeftFile};
 /// Nobody waits longer for a plugin at a terminal: a month.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
-/// How long a plugin may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Rehearsal {
-    /// The configuration, by which the plugin is found.
     pub config: Config,
     pub plugin: PluginName,
     pub given: Given,
@@ -69,7 +67,6 @@ impl Rehearsal {
     }
 }
 
-/// A plugin that nobody has started yet.
 pub struct Prepared {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
@@ -79,21 +76,18 @@ pub struct Prepared {
     pub input: Vec<u8>,
 }
 
-/// What a plugin says while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Word {
     Output(StreamName, Vec<u8>),
     /// So many bytes of a stream came faster than they were handed on, and come with the end.
     LeftOut(StreamName, u64),
     Progress(Value),
-    /// What its next run is to be told.
     Storage(Value),
     Report(Value),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rehearsed {
-    /// The status that its task would end with.
     pub status: i64,
     pub result: Option<Value>,
     /// How it ended, and what it has used, as tasks have it.
@@ -217,7 +211,6 @@ impl Rehearsed {
     }
 }
 
-/// Runs it, and hands on what it says meanwhile.
 async fn follow(
     work: &Work<'_>,
     kit: &Kit,

@@ -16,7 +16,6 @@ use crate::facts::{self, ExitFacts};
 use crate::plugin::Ended;
 use crate::supervision::Reason;
 
-/// What came of a plugin, or of the plugins of several steps.
 #[derive(Debug)]
 pub struct Verdict {
     /// The status that the task ends with, unless there are more steps.
@@ -49,7 +48,6 @@ pub struct Held {
 }
 
 impl Verdict {
-    /// What came of a plugin that has ended.
     pub fn of(ended: Ended) -> Self {
         let status = facts::final_status(ended.exit, ended.control.status.as_ref());
         Self::with(ended, status)
@@ -113,7 +111,6 @@ impl Verdict {
         Self { reason: Some(reason), ..Self::without_plugin(status, Some(note.to_owned())) }
     }
 
-    /// What comes of a step whose plugin cannot be started.
     pub fn unable_to_start(why: String) -> Self {
         Self::without_plugin(Status::Failed, Some(why))
     }
@@ -163,7 +160,6 @@ fn ordered(reason: Reason) -> (Status, &'static str) {
     }
 }
 
-/// What is to be stored.
 #[derive(Debug)]
 pub struct Outcome {
     pub verdict: Verdict,

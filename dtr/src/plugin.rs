@@ -112,7 +112,6 @@ pub enum NotBegun {
 }
 
 impl NotBegun {
-    /// What it was to end for, if it was.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Self::Refused(_) | Self::NotDirect => None,

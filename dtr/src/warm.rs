@@ -50,7 +50,6 @@ const NOT_DONE: i32 = 1;
 /// What was seen of a program is believed for so long: where tasks are short, to look would be much of what they cost.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
-/// Keeps the process of a warm plugin between tasks.
 #[derive(Debug, Default)]
 pub struct Keeper {
     process: Option<Process>,
@@ -65,7 +64,6 @@ struct Program {
     marks: Vec<Mark>,
 }
 
-/// The program that was looked at last, and when.
 #[derive(Debug, Default)]
 struct Seen(Option<(Arc<Program>, Instant)>);
 
@@ -138,7 +136,6 @@ impl Keeper {
         }
     }
 
-    /// The plugin whose process is there.
     pub fn plugin(&self) -> Option<&PluginName> {
         self.process.as_ref().map(|process| &process.key.name)
     }
@@ -161,7 +158,6 @@ impl Keeper {
         self.idle().now_or_never();
     }
 
-    /// Ends the process, if there is one.
     pub async fn end(&mut self) {
         if let Some(process) = self.process.take() {
             process.end().await;
@@ -219,7 +215,6 @@ async fn start(
 }
 
 impl Said<'_> {
-    /// It has ended with its process.
     fn ended_with_process(mut self, exited: &Exited) -> Ended {
         let facts = ExitFacts::of(&exited.exit, exited.reason);
         if self.control.done.is_some() && facts.reason.is_none() {
@@ -249,7 +244,6 @@ impl Said<'_> {
         Ended { exit, facts, control: self.control }
     }
 
-    /// Nothing more comes.
     fn note_complaints(&mut self) {
         self.ear.finish(self.relay);
         for note in self.control.notes().chain(self.ear.notes()) {

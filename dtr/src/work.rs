@@ -54,7 +54,6 @@ const OF_PROXIES: [i64; 2] = [502, 504];
 /// So many characters of what is said about a refusal by one are kept at most.
 const LONGEST_REFUSAL: usize = 16 * 1024;
 
-/// A task that has been started for this runner.
 #[derive(Debug)]
 pub struct Begun {
     /// The task, as it was after the start.
@@ -66,7 +65,6 @@ pub struct Begun {
     /// The plugins that the database defines, as far as the task may need them.
     pub workers: Vec<Manifest>,
     pub run: Run,
-    /// When the first lease was asked for.
     pub asked: Asked,
     /// How long there is until the task's deadline, by the server's clock.
     pub until_deadline: Option<Duration>,
@@ -74,7 +72,6 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Its queue, if that is there and can be read.
     pub fn known_queue(&self) -> Option<&Queue> {
         self.queue.as_ref().ok()?.as_deref()
     }
@@ -90,7 +87,6 @@ pub struct Kit {
     isolation: Arc<Isolation>,
     /// What each task has for itself.
     pub tools: Toolbox,
-    /// Where tasks go whose plugin takes batches.
     batches: Batches,
     /// What is known of the files of plugins, for recordings, and of what these have in common.
     sums: Sums,
@@ -153,7 +149,6 @@ impl Kit {
     }
 }
 
-/// Carries out what has begun.
 #[derive(Debug)]
 pub struct Work<'a> {
     pub setup: &'a Setup,
@@ -164,7 +159,6 @@ pub struct Work<'a> {
     pub is_alone: bool,
 }
 
-/// Why a plugin is not started whose commits nobody could tell.
 const UNSEEN_COMMITS: &str = "its plugin may commit, and the MongoDB user of this node may not look at tasks.commits: \
                               run disbatch create-users again";
 

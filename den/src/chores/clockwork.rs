@@ -109,10 +109,8 @@ async fn settle(store: &Store) -> Result<bool, StoreError> {
 
 pub const LEASE_OF_ARRAYS: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
 
-/// How often the lease of arrays is taken or prolonged.
 const PROLONGED: Duration = Duration::from_secs(5);
 
-/// The shortest time from one look at arrays to the next.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Looking at arrays takes one part in so many of the time at most.

@@ -22,10 +22,8 @@ use crate::pace::is_due;
 
 pub const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
 
-/// How often the lease is taken or prolonged.
 const PROLONGED: Duration = Duration::from_secs(30);
 
-/// How often some of the blocked tasks are looked at again.
 const RECHECKED: Duration = Duration::from_secs(60);
 
 /// How long it waits when the database is away.
@@ -36,7 +34,6 @@ struct Worker {
     hints: Arc<Hints>,
     leads: bool,
     rechecked: Option<Instant>,
-    /// Where to go on rechecking.
     last: Option<TaskId>,
     /// That it has no right to the locks has been said.
     complained: bool,

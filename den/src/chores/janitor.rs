@@ -20,10 +20,8 @@ use super::{Leader, measured, rounds};
 /// Prolonged with each batch, which takes a small part of it.
 pub const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
 
-/// How often it looks unless configured otherwise.
 pub const EVERY: Duration = Duration::from_secs(60);
 
-/// So many tasks at once.
 const BATCH: usize = 500;
 
 /// So many batches in a round at most, so that all else has its turn; the next round goes on.
@@ -48,13 +46,11 @@ struct Round {
 }
 
 impl Round {
-    /// Whether there is more that can be done.
     const fn is_cut_short(&self) -> bool {
         self.batches >= BATCHES && self.archived + self.deleted > 0
     }
 }
 
-/// What a policy wants.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Delete(Place, Duration),
@@ -63,7 +59,6 @@ enum Step {
 
 struct Worker {
     leader: Leader,
-    /// The queue that has had the last turn.
     last: Option<QueueId>,
     /// How far it has looked through what web services have logged.
     logs: LogSweep,

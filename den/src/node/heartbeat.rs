@@ -19,7 +19,6 @@ impl Node {
         self.rivals.now(Instant::now()).is_some()
     }
 
-    /// What the node has of runners and places.
     fn measure(&self) {
         let metrics = self.store.metrics();
         match self.capacity.maxthreads {
@@ -42,7 +41,6 @@ impl Node {
         serves
     }
 
-    /// Says that this DEN is alive, and learns what operators want of it.
     pub(super) async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
         self.try_right_to_hold().await?;
         if self.capacity.watch.is_stuck(Instant::now()) && self.capacity.holdings.fence().is_some() {
@@ -107,7 +105,6 @@ fn texts<'a>(names: impl Iterator<Item = &'a model::PluginName>) -> Vec<String> 
 /// So long after a rival was found it is told with heartbeats.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// It is logged again after so long.
 const REMINDED: Duration = Duration::from_secs(300);
 
 /// Other DENs that use the name of this node. Both then write its entry in turn, so each finds what the other wrote.
@@ -135,7 +132,6 @@ impl Rivals {
         self.last = Some((other.to_owned(), now));
     }
 
-    /// The one that was found a moment ago.
     fn now(&self, now: Instant) -> Option<String> {
         let recent = self.last.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) < TOLD);
         recent.map(|(other, _)| other.clone())

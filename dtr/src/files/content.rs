@@ -30,7 +30,6 @@ const BUFFER: usize = 256 * 1024;
 /// Files of up to so many bytes are stored together.
 const SMALL: u64 = 16 * 1024;
 
-/// So many chunks of a file are on their way at once.
 const ON_THEIR_WAY: usize = 3;
 
 /// So often a file is stored anew if somebody who stores the same gets in the way.
@@ -38,7 +37,6 @@ const TRIES: usize = 8;
 
 #[derive(Debug)]
 pub struct HashedFile {
-    /// As it goes into the set.
     pub entry: NewEntry,
     file: Arc<File>,
 }
@@ -51,7 +49,6 @@ struct Piece<'a> {
 }
 
 impl Exchange<'_> {
-    /// Reads a file to know what is in it.
     pub(super) async fn look_through(&self, found: FolderFile) -> Result<HashedFile, Trouble> {
         let FolderFile { path, file, mode, mtime } = found;
         let file = Arc::new(file);

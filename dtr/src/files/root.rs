@@ -20,7 +20,6 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 
 use crate::folder::{FOLDER, NEW_FILE};
 
-/// The bits of a mode that are kept.
 const PERMISSIONS: u32 = 0o777;
 
 /// How files are opened. One that turns out to be a pipe does not hold anybody up.
@@ -154,7 +153,6 @@ pub fn walk(
     Ok(())
 }
 
-/// A folder that is being looked through.
 struct Level {
     at: OwnedFd,
     /// What is still to be looked at.
@@ -163,7 +161,6 @@ struct Level {
     prefix: String,
 }
 
-/// What is under a name.
 enum Look {
     Nothing,
     Folder(OwnedFd, String),

@@ -24,16 +24,13 @@ use super::root::{Item, walk};
 use super::{Exchange, Trouble, is_own};
 use crate::relay::{Notes, Relay};
 
-/// So many files are transferred at once.
 const FILES_AT_ONCE: usize = 4;
 
-/// So many chunks of a file are read ahead.
 const AHEAD: usize = 2;
 
 /// So many files wait to be stored, and are open.
 const WAITING: usize = 16;
 
-/// So many files are stored together at most.
 const TOGETHER: usize = 64;
 
 /// Those that are stored are added to the version at least so often, and it is touched. What nobody names for a day goes away, and
@@ -280,7 +277,6 @@ pub(super) async fn aside<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// Says how far a transfer is, as the progress of the task.
 #[derive(Debug)]
 pub struct Meter<'a> {
     relay: &'a Relay,

@@ -30,10 +30,8 @@ impl Process {
     }
 }
 
-/// The values of [`MARKS`] that a process has.
 pub type Marks = Vec<Vec<u8>>;
 
-/// All processes at one moment, by their parents.
 #[derive(Debug)]
 pub struct Processes(HashMap<i32, Vec<(Process, bool)>>);
 
@@ -103,7 +101,6 @@ impl Left {
         self.processes.contains(process)
     }
 
-    /// Adds what a plugin with these marks has left.
     pub fn add(&mut self, family: Vec<Process>, marks: &[Vec<u8>]) {
         if !family.is_empty() && !marks.is_empty() {
             self.marks.insert(marks.to_vec());
@@ -166,7 +163,6 @@ pub fn marks(pid: Pid) -> Marks {
     marks
 }
 
-/// The marks of a plugin that is given this environment.
 pub fn marks_of(environment: &[(OsString, OsString)]) -> Marks {
     let is_mark = |(name, _): &&(OsString, OsString)| MARKS.iter().any(|mark| name == mark);
     let entry = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();

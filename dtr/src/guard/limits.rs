@@ -34,7 +34,6 @@ pub enum Exceeded {
     FileSize(u64),
 }
 
-/// How a plugin has ended that nobody has told to.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     pub status: ExitStatus,
@@ -63,7 +62,6 @@ impl Exceeded {
         limits.file_size.filter(|_| was(Signal::SIGXFSZ)).map(Self::FileSize)
     }
 
-    /// The limit's key in the configuration.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
@@ -89,7 +87,6 @@ impl Exceeded {
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes one in `parent`, with the limits that are set there.
     pub fn make(parent: &Path, name: &str, limits: &Limits) -> io::Result<Self> {
         let group = Self(parent.join(name));
         let made = fs::create_dir(&group.0).and_then(|()| group.set(limits));
@@ -124,7 +121,6 @@ impl Group {
         &self.0
     }
 
-    /// Whether the kernel has killed something in it for want of memory.
     pub fn has_run_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
         count(&events).is_some_and(|kills| kills > 0)
@@ -187,7 +183,6 @@ fn events_file(groups: &str) -> Option<PathBuf> {
     Some(PathBuf::from("/sys/fs/cgroup").join(group).join("memory.events"))
 }
 
-/// How many kills a file counts.
 fn count(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }

@@ -46,7 +46,6 @@ const TERM_STEP: Duration = Duration::from_millis(50);
 /// After so long, descendants that cannot be killed are left behind.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
-/// Runs as a guard. The arguments are those after the first one.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A runner closes them, too. Other programs that have a guard do not.
     match close_inherited(&[]).and_then(|()| guard(arguments)) {
@@ -120,7 +119,6 @@ impl Guard {
         })
     }
 
-    /// Watches until the runner is gone, and with it all plugins.
     fn watch(mut self) -> io::Result<()> {
         let watched = self.work();
         if watched.is_err() {
@@ -157,7 +155,6 @@ impl Guard {
         }
     }
 
-    /// Reports the plugins that are over, and forgets them.
     fn settle(&mut self) -> io::Result<()> {
         if self.wards.iter().all(|ward| ward.ended.is_none()) {
             return Ok(());
@@ -222,7 +219,6 @@ impl Guard {
         processes.descendants(Pid::this(), foreign)
     }
 
-    /// Kills whatever there is of a plugin at this moment.
     fn strike(&self, ward: &Ward) {
         // Its number is its own as long as it has not been waited for.
         if ward.ended.is_none() {
@@ -344,7 +340,6 @@ impl Guard {
     }
 }
 
-/// How long one may wait because of a plugin.
 fn longest_wait(ward: &Ward) -> Option<Duration> {
     match (ward.killing_since, &ward.ended) {
         (Some(since), _) if boot_time().saturating_sub(since) > KILL_LIMIT => Some(LONGEST_WAIT),

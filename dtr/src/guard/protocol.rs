@@ -31,7 +31,6 @@ const LONGEST: usize = 8 * 1024 * 1024;
 
 pub const LENGTH: usize = 4;
 
-/// Bytes of orders that are read at once.
 const READ_SIZE: usize = 16 * 1024;
 
 /// The number of a plugin process of one guard.
@@ -57,11 +56,9 @@ impl Default for Settings {
 pub enum Order {
     /// The plugin may live until this time, by [`crate::boot_time`], unless it is given more.
     Until(Duration),
-    /// Ask the plugin to end.
     Term,
     /// Ask the plugin to stop. It takes its time, and ends by itself.
     Stop,
-    /// End the plugin and all its descendants.
     Kill,
 }
 
@@ -74,14 +71,12 @@ pub struct Spawn {
     pub program: PathBuf,
     #[serde(skip)]
     pub arguments: Vec<OsString>,
-    /// Its environment. It has nothing else.
     #[serde(skip)]
     pub environment: Environment,
     /// Its working directory: the task's private folder, or `/` if it takes several tasks.
     #[serde(skip)]
     pub folder: PathBuf,
     pub descriptors: usize,
-    /// What it is to have less of than the guard.
     pub confinement: Option<Confinement>,
     /// If it is a command of the task's: what the task says of that besides.
     pub direct: Option<Direct>,
@@ -92,7 +87,6 @@ pub struct Spawn {
 pub struct Direct {
     /// Variables that take the place of those of the plugin. They are not what its processes are known by.
     pub env: Vec<(String, String)>,
-    /// Where it runs, if not in the private folder.
     pub cwd: Option<String>,
 }
 
@@ -107,7 +101,6 @@ impl Spawn {
 #[serde(rename_all = "snake_case")]
 pub enum ToGuard {
     Spawn(Number, Box<Spawn>),
-    /// Do this to one that was started.
     Order(Number, Order),
 }
 
@@ -178,7 +171,6 @@ fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }
 
-/// The words of a frame that have not been read yet.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
@@ -263,7 +255,6 @@ impl FromGuard {
         Ok([&length_of(&json)[..], &json].concat())
     }
 
-    /// What a frame without its length says.
     pub fn parse(frame: &[u8]) -> io::Result<Self> {
         Ok(serde_json::from_slice(frame)?)
     }
@@ -281,7 +272,6 @@ pub struct Exit {
     pub alone: bool,
     /// Whether it was killed because memory ran out.
     pub oom: bool,
-    /// The limit that has ended it, if one has.
     pub limit: Option<Exceeded>,
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.

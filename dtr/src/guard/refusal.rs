@@ -53,7 +53,6 @@ pub fn complaint(error: &io::Error) -> String {
     if is_for_now(error) { format!("{FOR_NOW}{error}") } else { error.to_string() }
 }
 
-/// What the guard makes of that.
 pub fn of_complaint(complaint: &str) -> io::Error {
     match complaint.strip_prefix(FOR_NOW) {
         Some(error) => io::Error::new(io::ErrorKind::WouldBlock, error),
@@ -76,7 +75,6 @@ impl Patience {
         Self { ends, pause: FIRST_PAUSE, due: now.saturating_add(FIRST_PAUSE) }
     }
 
-    /// How long to wait until the next attempt.
     pub fn left(&self, now: Duration) -> Duration {
         self.due.saturating_sub(now)
     }

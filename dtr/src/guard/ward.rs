@@ -97,7 +97,6 @@ impl Low {
     }
 }
 
-/// Waits until there is something to be read, or the end.
 fn readable(pipe: &PipeReader, until: Duration) -> io::Result<()> {
     loop {
         let left = until.saturating_sub(boot_time());
@@ -147,7 +146,6 @@ fn end(child: &mut Child, pid: Pid) -> io::Result<()> {
 }
 
 pub struct Ward {
-    /// What the runner calls it.
     pub number: u64,
     /// Its process, which leads a group of its own.
     pub pid: Pid,
@@ -159,15 +157,12 @@ pub struct Ward {
     pub is_warm: bool,
     /// When it must be killed unless it is given more time.
     pub until: Duration,
-    /// Whether it was told to end.
     pub ordered: bool,
     /// Whether it was told to stop, in its own time.
     pub told_to_stop: bool,
-    /// Whether its time was over.
     pub lapsed: bool,
     /// Since when it is being killed, by [`boot_time`](disbatch_core::clock::boot_time).
     pub killing_since: Option<Duration>,
-    /// How it ended, and what it had used.
     pub ended: Option<ResUse>,
     pub group: Option<Group>,
     limits: Limits,
@@ -234,12 +229,10 @@ impl Ward {
         })
     }
 
-    /// What tells which processes come from it.
     pub fn kin(&self) -> Kin<'_> {
         Kin { pid: self.pid, born: self.born, marks: &self.marks, is_warm: self.is_warm }
     }
 
-    /// Notes its end if it has ended.
     pub fn look(&mut self) -> io::Result<()> {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         if self.ended.is_none() && waitid(Id::Pid(self.pid), look)? != WaitStatus::StillAlive {
@@ -264,7 +257,6 @@ impl Ward {
             && killpg(self.pid, None).is_ok()
     }
 
-    /// Whether it did not end by itself.
     pub fn was_to_end(&self) -> bool {
         self.ordered || self.killing_since.is_some()
     }

@@ -38,10 +38,8 @@ pub enum Given {
     Earlier(Box<Earlier>),
 }
 
-/// A run that is to be run again.
 #[derive(Debug, Default)]
 pub struct Earlier {
-    /// The task, as the plugin was given it.
     pub task: Map<String, Value>,
     pub queue: Map<String, Value>,
     pub node: Option<String>,

@@ -20,7 +20,6 @@ use crate::answer;
 use crate::folder::{remove_file, write_file};
 use crate::isolation::Isolation;
 
-/// The variable in which what runs Perl modules finds the configuration.
 pub const PERL_CONFIG: &str = "DISBATCH_PERL_CONFIG";
 
 /// The program in Perl that runs Perl modules: it is part of this program, and is written to a file where an interpreter can
@@ -34,7 +33,6 @@ const HARNESS: &str = include_str!("../../../plugins/perl/disbatch-perl.pl");
 /// Everybody can read the harness: plugins may run as another user.
 const HARNESS_MODE: u32 = 0o644;
 
-/// So many digits of its hash are in its name.
 const HASH_DIGITS: usize = 24;
 
 /// Keys of the configuration whose values are given as they are, unless they are objects.
@@ -133,13 +131,11 @@ fn harness_name(task: TaskId) -> String {
     format!("{task}-harness.pl")
 }
 
-/// Makes a file of the task's own in its private folder.
 fn own_file(job: &Job<'_>, name: String, bytes: &[u8], isolation: &Isolation) -> io::Result<PathBuf> {
     write_file(job.folder, &name, bytes, isolation.user())?;
     Ok(job.folder.join(name))
 }
 
-/// The arguments of a program of Disbatch 4.4.
 fn of_program(kind: ProgramType, job: &Job<'_>, isolation: &Isolation) -> io::Result<Vec<OsString>> {
     let task: OsString = match kind {
         // Secure parameters are on standard input only.

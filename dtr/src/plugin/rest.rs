@@ -48,7 +48,6 @@ impl Watch<'_> {
     }
 }
 
-/// Says why nothing more is read.
 fn note(is_held_up: bool) -> String {
     let why = if is_held_up {
         "the task had to end while reports waited for the database; what came after them is lost".to_owned()

@@ -22,21 +22,17 @@ use crate::steps::OfStep;
 
 pub const WORK_DIR: &str = "DISBATCH_WORK_DIR";
 
-/// The variable with secure parameters, where that is asked for.
 pub const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
 
-/// The variable with the addresses that messages may be sent to.
 const ALLOWED_ADDRESSES: &str = "DISBATCH_NOTIFY_ALLOW";
 
 /// Longer values are only on standard input: the kernel limits a variable to 128 KiB.
 const LONGEST: usize = 64 * 1024;
 
-/// What a plugin is told besides the task.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// When the newest run of the task's schedule that succeeded began and ended.
     pub last_success: [Option<DateTime>; 2],
-    /// Which step of the task it does, if that has several.
     pub step: Option<OfStep>,
     /// Whether it finds secure parameters in a variable, too.
     pub secure_params_in_environment: bool,
@@ -46,7 +42,6 @@ pub struct About {
     pub commits_in: Option<String>,
     /// What it finds in variables that nobody else sees; an adapter finds it in its input.
     pub secrets: NamedSecrets,
-    /// The configuration of the node.
     pub config: PathBuf,
     /// The private addresses that it may send messages to, if it sends any.
     pub allowed_addresses: Option<String>,

@@ -68,7 +68,6 @@ enum Order {
     Wish(TaskId, Wish),
 }
 
-/// A task that no process has been given.
 #[derive(Debug)]
 struct Entry {
     key: Arc<Key>,
@@ -80,21 +79,16 @@ struct Entry {
     arrived: Instant,
 }
 
-/// What a lane is told.
 #[derive(Debug)]
 enum Word {
-    /// The plugin says something of its task.
     Said { message: Map<String, Value>, answered: Option<Answered>, weight: Weight },
-    /// Nothing more comes.
     Over(Fate),
 }
 
-/// The plugin is done with a task.
 #[derive(Debug)]
 struct Answered {
     took: Duration,
     usage: Usage,
-    /// What it was to end for, if it was.
     reason: Option<Reason>,
 }
 
@@ -236,7 +230,6 @@ impl Batches {
 }
 
 impl Said<'_> {
-    /// What a line says of the task.
     async fn take(&mut self, mut message: Map<String, Value>) {
         for name in ["stdout", "stderr"] {
             match message.remove(name) {
@@ -251,7 +244,6 @@ impl Said<'_> {
 }
 
 impl Entry {
-    /// No process was given it.
     fn refuse(self, why: &str, reason: Option<Reason>) {
         let _ended = self.words.send(Word::Over(Fate::Refused(NotBegun::new(why.to_owned(), reason))));
     }

@@ -17,10 +17,8 @@ const CHILDREN_USER: usize = 13;
 const CHILDREN_SYSTEM: usize = 14;
 const RESIDENT: usize = 21;
 
-/// The field of `/proc/PID/statm` with the resident pages.
 const RESIDENT_OF_STATM: usize = 1;
 
-/// Looks at a process once after each task.
 #[derive(Debug)]
 pub struct Meter {
     clock: Option<ClockId>,

@@ -34,7 +34,6 @@ pub struct Pipes {
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
     buffer: Vec<u8>,
-    /// Bytes that belong to no task.
     pub stray: u64,
     /// What standard input had no room for, and how much of the first line it had. Of a task that was done before it was read whole, it stays, and
     /// goes before the next one: half a line would spoil that.
@@ -48,31 +47,26 @@ pub struct Pipes {
 /// Where a line begins and ends among all bytes that were to be sent.
 pub type Line = (u64, u64);
 
-/// What a task has said so far.
 #[derive(Debug)]
 pub struct Said<'a> {
     pub captures: &'a mut Captures,
     /// What of that is to be saved.
     pub ear: Ear,
     pub control: Control,
-    /// Where progress, reports and what is to be saved go.
     pub relay: &'a Relay,
 }
 
 impl Said<'_> {
-    /// The next bytes of standard output.
     pub fn take_output(&mut self, bytes: &[u8]) {
         self.captures.stdout.push(bytes);
         self.ear.hear(bytes, self.relay);
     }
 }
 
-/// What there is to be read or written.
 #[derive(Debug, Clone, Copy)]
 pub enum Ready {
     /// Somebody wants it to end.
     HangUp,
-    /// There is room in its standard input.
     Stdin,
     Control,
     Stdout,
@@ -80,7 +74,6 @@ pub enum Ready {
 }
 
 impl Pipes {
-    /// The other ends of a plugin's descriptors.
     pub fn new(streams: Streams) -> io::Result<Self> {
         Ok(Self {
             stdin: streams.stdin.map(PipeSink::followed).transpose()?,
@@ -96,12 +89,10 @@ impl Pipes {
         })
     }
 
-    /// Tells the plugin that there will be no more tasks.
     pub fn hang_up(&mut self) {
         self.stdin = None;
     }
 
-    /// Notes what is to be sent.
     pub fn put(&mut self, line: Wiped) -> Line {
         let begins = self.queued;
         self.queued += line.len() as u64;
@@ -129,7 +120,6 @@ impl Pipes {
         Ok(())
     }
 
-    /// How much of `bytes` the pipe takes.
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
         match write(stdin.get_ref(), bytes) {

@@ -24,7 +24,6 @@ pub(super) const LEAVING: Duration = Duration::from_secs(2);
 /// A plugin that has no task may live for ever: the guard need not wake up for it. Its runner's end ends it all the same.
 const WITHOUT_TASK: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
 
-/// A process that takes one task after the other.
 #[derive(Debug)]
 pub struct Process {
     pub(super) key: Key,
@@ -32,7 +31,6 @@ pub struct Process {
     pub(super) pipes: Pipes,
     pub(super) meter: Meter,
     pub(super) leash: Leash,
-    /// How many it has done.
     pub(super) tasks: u32,
     most_memory: u64,
     /// It has done or used so much that it is to be replaced.
@@ -115,7 +113,6 @@ impl Process {
         })
     }
 
-    /// Whether it can be given another task.
     pub fn is_fit(&self) -> bool {
         self.kill_at.is_none() && !self.is_worn
     }
@@ -174,7 +171,6 @@ impl Process {
         Fate::Done { took, usage }
     }
 
-    /// Counts tasks that it has done, with what they have used.
     pub(super) fn count(&mut self, tasks: u32, usage: Usage) {
         let limits = self.key.limits;
         if self.tasks == 0 {
@@ -189,12 +185,10 @@ impl Process {
         }
     }
 
-    /// It has no task from now on.
     pub(super) fn rest(&mut self) {
         self.idle_since = Instant::now();
     }
 
-    /// Tells it to end, which takes a while.
     pub fn leave(&mut self) {
         self.pipes.hang_up();
         self.kill_at.get_or_insert_with(|| Instant::now() + LEAVING);
@@ -256,7 +250,6 @@ impl Process {
 #[derive(Debug)]
 pub struct Leash {
     told: Duration,
-    /// What it has not been told yet.
     kept_back: Option<Duration>,
 }
 
@@ -276,7 +269,6 @@ impl Leash {
         Some(self.tell(until))
     }
 
-    /// The guard is told of this time.
     pub fn tell(&mut self, until: Duration) -> Duration {
         self.kept_back = None;
         self.told = until;
@@ -288,7 +280,6 @@ impl Leash {
         self.kept_back.map(|_| self.told.saturating_sub(now) / 2)
     }
 
-    /// What was kept back, to be told now.
     pub fn tell_kept_back(&mut self) -> Option<Duration> {
         self.kept_back.take().map(|until| self.tell(until))
     }

@@ -83,7 +83,6 @@ pub fn not_started(plugin: &Plugin, why: &str) -> Option<bson::Document> {
     is_program.then(|| doc! { status: NOT_STARTED, message: why })
 }
 
-/// What Disbatch 4.4 tells of the end of a program.
 fn of_command(plugin: &Plugin, ended: &Ended) -> bson::Document {
     let mut exit = doc! {};
     if plugin.manifest.engine == Engine::Program {
@@ -102,7 +101,6 @@ fn held(value: &bson::Bson, text: &Capture) -> Option<Held> {
     answer::in_place_of_text(value).map(|value| Held { value, length: text.len() })
 }
 
-/// Adds what the plugin has printed itself to standard error.
 async fn add(own: &Captures, captures: &mut Captures) {
     for stream in [&own.stdout, &own.stderr] {
         match stream.reader() {

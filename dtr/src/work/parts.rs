@@ -17,7 +17,6 @@ use super::Begun;
 use crate::plugin::{About, Adapter};
 use crate::steps::OfStep;
 
-/// What was seen is believed for so long.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
 /// The plugins of this host, looked for once and again when something has changed: what was found, and the state of the files that
@@ -106,18 +105,15 @@ fn sources(config: &Config) -> Vec<PathBuf> {
     sources
 }
 
-/// A plugin that is to run for the task.
 #[derive(Debug)]
 pub struct Part {
     /// Its name, as the queue or the step gives it, with the version that the claim has chosen.
     pub name: PluginName,
     pub plugin: Arc<Plugin>,
-    /// The step that it is to do, if the task has several.
     pub step: Option<Step>,
     pub about: About,
 }
 
-/// Why no plugin is started for a task.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
     /// For the task's standard error.
@@ -224,7 +220,6 @@ fn fits(plugin: &Plugin, is_step: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What plugins of its engine are told besides.
 fn of_engine(plugin: &Plugin, config: &Config) -> About {
     let engine = plugin.manifest.engine;
     let adapter = plugin.adapter.as_ref().map(|settings| Adapter {

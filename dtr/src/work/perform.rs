@@ -32,7 +32,6 @@ use crate::steps::{Board, OfStep};
 use crate::supervision::{Reason, Supervision};
 
 impl Work<'_> {
-    /// Runs the plugins, or says why they cannot run.
     pub(super) async fn perform(
         &self,
         parts: &[Part],
@@ -113,7 +112,6 @@ impl Work<'_> {
     }
 }
 
-/// What all plugins of a task have in common.
 struct Stage<'a> {
     work: &'a Work<'a>,
     queue: &'a Queue,
@@ -125,11 +123,9 @@ struct Stage<'a> {
     until: Duration,
     /// What shows the streams of a plugin whose result comes apart from them.
     live: Option<&'a Live<'a>>,
-    /// What it has to do with file sets.
     files: Option<Exchange<'a>>,
     /// Whether files of the task are in its private folder.
     is_filled: bool,
-    /// Whether a plugin has had the private folder.
     folder_is_used: bool,
 }
 

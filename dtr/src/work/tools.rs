@@ -19,10 +19,8 @@ use crate::warm::Keeper;
 /// So often it is looked after the processes that no task has, while others have one.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What one task has at a time.
 #[derive(Debug)]
 pub struct Tools {
-    /// The process that plugins are started by.
     pub guards: Guards,
     pub warm: Keeper,
 }
@@ -96,7 +94,6 @@ impl Toolbox {
         lock(&self.free).len() > 1
     }
 
-    /// Ends the processes that no task has.
     pub async fn end(&self) {
         let mut all = self.all();
         join_all(all.tools.iter_mut().map(|tools| tools.warm.end())).await;

@@ -168,7 +168,6 @@ impl Guard {
         Ok(socket[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)))
     }
 
-    /// Leaves the folder of a plugin that is gone.
     pub(super) fn leave_folder(&self) -> io::Result<()> {
         let has_none = self.wards.iter().all(|ward| ward.is_warm)
             && self.waiting.iter().all(|waiting| waiting.wanted.spawn.is_warm());

@@ -30,13 +30,11 @@ const LONG_LINE: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) process: Process,
-    /// What it has been given. It may be done with some of them.
     pub(super) given: u32,
     pub(super) lapped: Instant,
     pub(super) lines: Lines,
     /// What was wrong with what it said, where that is about no task.
     complaints: Notes,
-    /// The end of its standard error.
     errors: Vec<u8>,
     /// When it is killed that does not read any more.
     pub(super) kill_at: Option<Instant>,
@@ -62,13 +60,11 @@ impl Running {
         }
     }
 
-    /// Whether it gets no more tasks.
     pub(super) fn is_leaving(&self) -> bool {
         let has_all = self.given >= self.process.key.limits.tasks;
         has_all || self.is_killed || self.kill_at.is_some() || !self.process.is_fit()
     }
 
-    /// Sends what its standard input has room for.
     pub(super) fn send(&mut self) {
         if self.process.pipes.send().is_err() {
             // It is about to end. If not, it has no part in this any more.
@@ -203,7 +199,6 @@ impl Batcher {
         }
     }
 
-    /// Gives the process these tasks, in one line.
     fn send(&mut self, entries: Vec<Entry>) {
         let Some(running) = &mut self.running else { return };
         if self.lanes.is_empty() {
@@ -225,7 +220,6 @@ impl Batcher {
     }
 }
 
-/// The line that brings these tasks.
 fn line_of(entries: &[Entry]) -> Wiped {
     let mut line = Wiped::default();
     // Where each had its line break there is room for a comma.
