@@ -144,26 +144,21 @@ impl Capture {
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
+        if self.failure.is_none() {
+            self.failure = self.keep(bytes).err();
+        }
         if self.failure.is_some() {
             self.lost += bytes.len() as u64;
             return;
         }
-        match self.keep(bytes) {
-            Ok(()) => {
-                self.marks.note(self.began.instant.elapsed(), self.length);
-                self.length += bytes.len() as u64;
-                self.check.push(bytes);
-                if let Some(tap) = &self.tap {
-                    tap.push(bytes);
-                }
-                if let (Some(early), Some(file)) = (&self.early, &self.file) {
-                    early.grown(file, Shape { length: self.length, binary: self.check.invalid });
-                }
-            }
-            Err(error) => {
-                self.failure = Some(error);
-                self.lost += bytes.len() as u64;
-            }
+        self.marks.note(self.began.instant.elapsed(), self.length);
+        self.length += bytes.len() as u64;
+        self.check.push(bytes);
+        if let Some(tap) = &self.tap {
+            tap.push(bytes);
+        }
+        if let (Some(early), Some(file)) = (&self.early, &self.file) {
+            early.grown(file, Shape { length: self.length, binary: self.check.invalid });
         }
     }
 

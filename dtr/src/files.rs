@@ -99,11 +99,6 @@ impl<'a> Exchange<'a> {
             Err(Trouble::NotOurs)
         }
     }
-
-    /// Whether what is at the top of the private folder under this name is no file of the task's.
-    fn is_own(&self, name: &str) -> bool {
-        is_own(name, &self.begun.task.id.to_string())
-    }
 }
 
 /// Waits for something unless the task has to end meanwhile.
@@ -153,6 +148,7 @@ async fn take_back(ledger: &Ledger, begun: &Begun) {
     }
 }
 
+/// Whether what is at the top of the private folder under this name is no file of the task's.
 pub fn is_own(name: &str, task: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || name.starts_with(task)
 }

@@ -115,11 +115,8 @@ impl Isolation {
     /// Makes the private folder of a task the property of the user whom its plugin runs as. A plugin that has a process
     /// for each task gets it from the guard.
     pub fn hand_over(&self, folder: &Path) -> io::Result<()> {
-        match &self.user {
-            // As long as it belongs to this process, nobody else can put another folder in its place.
-            Some(user) => lchown(folder, Some(user.uid), Some(user.gid)),
-            None => Ok(()),
-        }
+        // As long as it belongs to this process, nobody else can put another folder in its place.
+        self.user.as_ref().map_or(Ok(()), |user| lchown(folder, Some(user.uid), Some(user.gid)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! How the rest of the runner has a say in the life of its plugin.
 
+use std::future::pending;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -102,13 +103,9 @@ impl Supervisor {
 impl Supervision {
     /// The next wish. Never resolves when nobody is left to have one.
     pub async fn next(&mut self) -> Wish {
-        match self.wishes.recv().await {
-            Some(wish) => {
-                self.note(wish);
-                wish
-            }
-            None => std::future::pending().await,
-        }
+        let Some(wish) = self.wishes.recv().await else { return pending().await };
+        self.note(wish);
+        wish
     }
 
     /// All that has been wished for so far. Between two plugins, this tells what holds for the second.
@@ -186,9 +183,14 @@ impl Ending {
 
 /// Waits until that time, if there is one, or else for ever.
 pub async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
+    or_never(time.map(sleep_until)).await;
+}
+
+/// Waits for this, if it is there, or else for ever.
+pub async fn or_never<T>(this: Option<impl Future<Output = T>>) -> T {
+    match this {
+        Some(this) => this.await,
+        None => pending().await,
     }
 }
 

@@ -53,12 +53,15 @@ pub async fn run(leader: Leader, hints: Arc<Hints>) {
         let worked = tokio::select! {
             () = stop.cancelled() => break,
             _ = turns.tick() => worker.turn().await,
-            () = hints.gates_noticed() => worker.follow_hint().await,
+            () = hints.gates_noticed() => if worker.leads { worker.pass().await } else { Ok(()) },
             () = hints.gates_found.notified() => worker.pass().await,
         };
         let Err(error) = worked else { continue };
         if error.is_forbidden() {
-            worker.complain(&error);
+            // A user that an older release made.
+            if !std::mem::replace(&mut worker.complained, true) {
+                tracing::warn!(%error, "tasks with locks do not run; `disbatch create-users` gives the right to");
+            }
             continue;
         }
         tracing::warn!(%error, "the gatekeeper could not work");
@@ -84,10 +87,6 @@ impl Worker {
         Ok(())
     }
 
-    async fn follow_hint(&mut self) -> Result<(), StoreError> {
-        if self.leads { self.pass().await } else { Ok(()) }
-    }
-
     async fn pass(&mut self) -> Result<(), StoreError> {
         let mut more = true;
         while more && !self.leader.stop.is_cancelled() {
@@ -108,12 +107,5 @@ impl Worker {
             tracing::info!(tasks = passed.cancelled, "tasks that waited for failed ones were cancelled");
         }
         tracing::debug!(?passed, "looked after the gates");
-    }
-
-    /// A user that an older release made.
-    fn complain(&mut self, error: &StoreError) {
-        if !std::mem::replace(&mut self.complained, true) {
-            tracing::warn!(%error, "tasks with locks do not run; `disbatch create-users` gives the right to");
-        }
     }
 }

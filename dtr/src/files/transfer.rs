@@ -102,7 +102,7 @@ impl Exchange<'_> {
         meter: &Meter<'_>,
     ) -> Result<(), Trouble> {
         let path: EntryPath = entry.path.parse()?;
-        if path.parts().next().is_some_and(|first| self.is_own(first)) {
+        if path.parts().next().is_some_and(|first| is_own(first, &self.begun.task.id.to_string())) {
             return Err(Trouble::Reserved(path));
         }
         let Some(content) = content.filter(|content| content.length == entry.size) else {
@@ -215,19 +215,18 @@ impl Exchange<'_> {
     }
 
     /// Those that the task did not get as they are.
-    async fn without_unchanged(&self, known: Vec<HashedFile>) -> Result<Vec<HashedFile>, Trouble> {
+    async fn without_unchanged(&self, mut known: Vec<HashedFile>) -> Result<Vec<HashedFile>, Trouble> {
         let Some(taken) = self.taken.get().filter(|_| !known.is_empty()) else { return Ok(known) };
         let paths: Vec<&str> = known.iter().map(|known| known.entry.path.as_str()).collect();
         let look = async |store: &Store| store.fileset_entries_at(taken, &paths).await;
         let before = self.ask("looking what has changed", look).await?;
         let before: BTreeMap<&str, &FileEntry> =
             before.iter().map(|entry| (entry.path.as_str(), entry)).collect();
-        let is_new = |entry: &NewEntry| {
+        known.retain(|HashedFile { entry, .. }| {
             let before = before.get(entry.path.as_str());
             before.is_none_or(|before| before.file != entry.file || before.mode != entry.mode)
-        };
-        let is_new: Vec<bool> = known.iter().map(|known| is_new(&known.entry)).collect();
-        Ok(known.into_iter().zip(is_new).filter_map(|(known, is_new)| is_new.then_some(known)).collect())
+        });
+        Ok(known)
     }
 
     async fn store_batch(

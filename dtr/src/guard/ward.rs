@@ -299,12 +299,9 @@ fn command(spawn: &Spawn, group: Option<&Group>) -> io::Result<Command> {
     };
     command.process_group(0).env_clear();
     // This copy of them is the standard library's, and nobody can overwrite it.
-    for (name, value) in spawn.environment.iter() {
-        command.env(name, value);
-    }
-    for (name, value) in spawn.direct.iter().flat_map(|direct| &direct.env) {
-        command.env(name, value);
-    }
+    command.envs(spawn.environment.iter().map(|(name, value)| (name, value)));
+    let of_task = spawn.direct.iter().flat_map(|direct| &direct.env);
+    command.envs(of_task.map(|(name, value)| (name, value)));
     Ok(command)
 }
 

@@ -19,6 +19,7 @@ use crate::guard::Streams;
 use crate::relay::Relay;
 use crate::secrets::Wiped;
 use crate::storage::Ear;
+use crate::supervision::or_never;
 
 /// As much as a pipe holds, unless it is told otherwise.
 const READ_SIZE: usize = 64 * 1024;
@@ -181,15 +182,9 @@ impl Pipes {
         if self.control.is_none() && self.stdout.is_none() && self.stderr.is_none() {
             return None;
         }
-        let hung_up = async {
-            match hang_up {
-                Some(hang_up) => hang_up.notified().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
-            () = hung_up => Some(Ready::HangUp),
+            () = or_never(hang_up.map(Notify::notified)) => Some(Ready::HangUp),
             () = readable(self.control.as_ref()), if is_listened_to => Some(Ready::Control),
             () = readable(self.stdout.as_ref()) => Some(Ready::Stdout),
             () = readable(self.stderr.as_ref()) => Some(Ready::Stderr),
@@ -256,19 +251,13 @@ impl Pipes {
 }
 
 async fn readable(pipe: Option<&Pipe>) {
-    match pipe {
-        // An error shows when it is read.
-        Some(pipe) => drop(pipe.readable().await.map(|mut there| there.retain_ready())),
-        None => std::future::pending().await,
-    }
+    // An error shows when it is read.
+    drop(or_never(pipe.map(Pipe::readable)).await.map(|mut there| there.retain_ready()));
 }
 
 async fn writable(pipe: Option<&Pipe>) {
-    match pipe {
-        // It is written to in any case.
-        Some(pipe) => drop(pipe.writable().await.map(|mut room| room.clear_ready())),
-        None => std::future::pending().await,
-    }
+    // It is written to in any case.
+    drop(or_never(pipe.map(Pipe::writable)).await.map(|mut room| room.clear_ready()));
 }
 
 /// Which of these hold something, or have come to their end. The system is asked, in one call.

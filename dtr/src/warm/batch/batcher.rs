@@ -19,7 +19,7 @@ use crate::control::end_of;
 use crate::guard::Guards;
 use crate::guard::protocol::{Exit, Order as ToGuard, Report};
 use crate::plugin::{Exited, TOLD_TO_END};
-use crate::supervision::{End, Reason, Wish, until};
+use crate::supervision::{End, Reason, Wish, or_never, until};
 use crate::warm::pipes::{Line, Ready};
 use crate::warm::process::Process;
 
@@ -100,12 +100,7 @@ impl Batcher {
         let (look, kill) = (until(self.due), until(self.kill_at()));
         let Self { orders, running, lanes, unheard, is_told_to_end, .. } = self;
         if lanes.is_empty() || running.is_none() {
-            let idle = async {
-                match running {
-                    Some(running) => running.process.idle().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let idle = or_never(running.as_mut().map(|running| running.process.idle()));
             return tokio::select! {
                 biased;
                 Some(order) = orders.recv() => self.obey(order),
