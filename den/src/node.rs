@@ -92,7 +92,7 @@ impl Node {
         let supervision = Supervision::new(config.lease());
         let (pace, capacity) = (Pace::new(config.lease()), Capacity::new(&config, &name, instance, holdings));
         let vitals = Vitals::start(store.clone());
-        let tidier = Tidier::start(&config, &name, store.database_name(), ours.plugins_user());
+        let tidier = Tidier::start(&config, &name, store.database_name(), ours.plugins);
         Self {
             config,
             ours,

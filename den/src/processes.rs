@@ -30,7 +30,7 @@ pub struct Ours {
     /// The user of the DEN and of its runners.
     own: u32,
     /// The user whom plugins run as, if that is another one.
-    plugins: Option<u32>,
+    pub plugins: Option<u32>,
     groups: Option<PathBuf>,
 }
 
@@ -44,10 +44,6 @@ impl Ours {
     #[cfg(test)]
     pub fn of(own: u32, plugins: Option<u32>) -> Self {
         Self { own, plugins, groups: None }
-    }
-
-    pub fn plugins_user(&self) -> Option<u32> {
-        self.plugins
     }
 
     /// Whether what carries the mark of a task is believed: a plugin of root's may have become anybody.

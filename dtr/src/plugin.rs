@@ -214,7 +214,7 @@ async fn start(
 /// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end. Without one, it is sent
 /// nothing. `stops`: whether it can be told to stop.
 fn follow<'a, 's>(
-    started: (Guarded, Streams),
+    (mut guard, streams): (Guarded, Streams),
     (job, stops): (Option<Job<'_>>, bool),
     captures: &'a mut Captures,
     relay: &'a Relay,
@@ -222,49 +222,42 @@ fn follow<'a, 's>(
 ) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a, 's> {
     let input = job.as_ref().map(input).transpose();
     let may_detach = job.as_ref().is_some_and(|job| job.about.callback.is_some());
-    let control = Control::default().that_may_detach(may_detach);
-    async move { feed_and_listen(started, (input?, control, stops), captures, relay, say).await }
-}
-
-async fn feed_and_listen(
-    (mut guard, streams): (Guarded, Streams),
-    (input, mut control, stops): (Option<Wiped>, Control, bool),
-    captures: &mut Captures,
-    relay: &Relay,
-    say: &mut Say<'_>,
-) -> Result<Ended, NotBegun> {
-    let Streams { stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe } = streams;
-    let mut ear = Ear::default();
-    let feed = async move {
-        if let (Some(stdin), Some(input)) = (stdin, input) {
-            // A plugin need not read its standard input.
-            let _broken_pipe = stdin.write_all(&input).await;
-            // Now, and not at the end of the plugin: it may have secure parameters in it.
-            drop(input);
+    let mut control = Control::default().that_may_detach(may_detach);
+    async move {
+        let input = input?;
+        let Streams { stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe } = streams;
+        let mut ear = Ear::default();
+        let feed = async move {
+            if let (Some(stdin), Some(input)) = (stdin, input) {
+                // A plugin need not read its standard input.
+                let _broken_pipe = stdin.write_all(&input).await;
+                // Now, and not at the end of the plugin: it may have secure parameters in it.
+                drop(input);
+            }
+        };
+        let streams = async {
+            tokio::join!(
+                feed,
+                captures.stdout.drain(InspectReader::new(out_pipe, |bytes: &[u8]| ear.hear(bytes, relay))),
+                captures.stderr.drain(err_pipe),
+                control.listen(control_pipe, relay),
+            );
+            None::<Infallible>
+        };
+        let ending = Ending::default();
+        let mut watch = Watch { guard: &mut guard, leash: None, relay, ending, stops, told_to_stop: false };
+        let Ok(exited) = watch.until_exit(pin!(streams), &Notify::new(), say).await?;
+        control.told_to_stop = watch.told_to_stop;
+        ear.finish(relay);
+        if let Some(note) = &exited.abandoned {
+            captures.stderr.note(note);
         }
-    };
-    let streams = async {
-        tokio::join!(
-            feed,
-            captures.stdout.drain(InspectReader::new(out_pipe, |bytes: &[u8]| ear.hear(bytes, relay))),
-            captures.stderr.drain(err_pipe),
-            control.listen(control_pipe, relay),
-        );
-        None::<Infallible>
-    };
-    let ending = Ending::default();
-    let mut watch = Watch { guard: &mut guard, leash: None, relay, ending, stops, told_to_stop: false };
-    let Ok(exited) = watch.until_exit(pin!(streams), &Notify::new(), say).await?;
-    control.told_to_stop = watch.told_to_stop;
-    ear.finish(relay);
-    if let Some(note) = &exited.abandoned {
-        captures.stderr.note(note);
+        for note in control.notes().chain(ear.notes()).chain(facts::notes(&exited.exit, exited.guarded)) {
+            captures.stderr.note(&note);
+        }
+        let facts = ExitFacts::of(&exited.exit, exited.reason);
+        Ok(Ended { exit: exited.exit.exit_status(), facts, control })
     }
-    for note in control.notes().chain(ear.notes()).chain(facts::notes(&exited.exit, exited.guarded)) {
-        captures.stderr.note(&note);
-    }
-    let facts = ExitFacts::of(&exited.exit, exited.reason);
-    Ok(Ended { exit: exited.exit.exit_status(), facts, control })
 }
 
 /// Who has a say while a plugin works, or is started.
