@@ -143,7 +143,8 @@ impl Node {
     ) -> Result<Vec<Claim>, StoreError> {
         let metrics = Arc::clone(self.store.metrics());
         let (began, lost) = (Instant::now(), metrics.claim_lost.get());
-        let (batch, has_asked) = self.claim_batch(queues, round).await?;
+        let claimed = self.claim_batch(queues, round).await;
+        let (batch, has_asked) = claimed.inspect_err(|_| self.runners.uncertain = true)?;
         if has_asked {
             metrics.claim_seconds.observe_time(began.elapsed());
         }
@@ -201,8 +202,7 @@ impl Node {
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
         {
             let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };
-            let granted = self.granted(queue, slots.len()).await;
-            let granted = granted.inspect_err(|_| self.runners.uncertain = true)?;
+            let granted = self.granted(queue, slots.len()).await?;
             if let Some(granted) = &granted {
                 slots.truncate(usize::try_from(granted.starts).unwrap_or(usize::MAX));
             }
@@ -220,8 +220,7 @@ impl Node {
             round.put_back(&rest);
             let asked = slots.len();
             has_asked |= asked > 0;
-            let refused = self.hold(id, &mut slots).await;
-            let refused = refused.inspect_err(|_| self.runners.uncertain = true)?;
+            let refused = self.hold(id, &mut slots).await?;
             let claimant = self.claimant(queue);
             let started = self.start_ahead(queue, &claimant, &mut slots).await;
             let started = started.inspect_err(|error| self.note_failure(error))?;
@@ -287,7 +286,6 @@ impl Node {
 
     /// A claim or a start has failed. Where a majority takes too long, tasks are claimed first and started then.
     fn note_failure(&mut self, error: &StoreError) {
-        self.runners.uncertain = true;
         if matches!(error, StoreError::Unconfirmed { .. }) {
             self.capacity.watch.was_slow(Instant::now());
         }

@@ -82,12 +82,6 @@ pub struct Args {
     pub man_page: bool,
 }
 
-impl Args {
-    pub fn print_man_page() -> io::Result<()> {
-        clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
-    }
-}
-
 fn main() -> ExitCode {
     // Before anything else is opened: runners, and with them plugins, would inherit what the DEN has inherited.
     let closed = close_inherited(&[]).map_err(run::Failure::from);
@@ -103,7 +97,7 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn work(args: Args) -> Result<(), run::Failure> {
     if args.man_page {
-        Ok(Args::print_man_page()?)
+        Ok(clap_mangen::Man::new(Args::command()).render(&mut io::stdout())?)
     } else if args.check_config {
         run::check(&args).await
     } else {

@@ -90,10 +90,12 @@ async fn answer<B>(request: Request<B>, metrics: Arc<Metrics>) -> Result<Answer,
             exposed(metrics, Format::of_accept(accept)).await
         }
         "/healthz" => plain(StatusCode::OK, health::ALIVE.to_owned()),
-        "/readyz" => match unready(&metrics) {
-            None => plain(StatusCode::OK, health::READY.to_owned()),
-            Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-        },
+        "/readyz" => {
+            match health::unready(metrics.worker_success.of(Worker::Look).get(), SystemClock.now()) {
+                None => plain(StatusCode::OK, health::READY.to_owned()),
+                Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+            }
+        }
         path => plain(StatusCode::NOT_FOUND, format!("nothing is at {path}; try /metrics\n")),
     })
 }
@@ -111,10 +113,6 @@ async fn exposed(metrics: Arc<Metrics>, format: Format) -> Answer {
             plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written\n".to_owned())
         }
     }
-}
-
-fn unready(metrics: &Metrics) -> Option<String> {
-    health::unready(metrics.worker_success.of(Worker::Look).get(), SystemClock.now())
 }
 
 fn plain(status: StatusCode, text: String) -> Answer {

@@ -40,7 +40,7 @@ mod work;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use disbatch_core::lock;
 use disbatch_core::process::{close_inherited, forbid_core_dumps};
 use disbatch_core::telemetry::last_words;
@@ -71,7 +71,10 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
 fn run_tasks() -> ExitCode {
     let args = Args::parse();
     let ended = match args.man_page {
-        true => Args::print_man_page().map(|()| Ending::Stored).map_err(Failure::Setup),
+        true => {
+            let printed = clap_mangen::Man::new(Args::command()).render(&mut io::stdout());
+            printed.map(|()| Ending::Stored).map_err(Failure::Setup)
+        }
         false => prepare(args.link).map_err(Failure::Setup).and_then(|()| work(args)),
     };
     match ended {

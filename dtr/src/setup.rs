@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use disbatch_core::config::{Config, ConfigError, DEFAULT_PATH, Gfs, Level};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{IdError, NodeName, TaskId};
@@ -78,12 +78,6 @@ pub struct Args {
     pub man_page: bool,
 }
 
-impl Args {
-    pub fn print_man_page() -> io::Result<()> {
-        clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
-    }
-}
-
 /// What a runner has before its first task.
 #[derive(Debug)]
 pub struct Setup {
@@ -117,21 +111,17 @@ impl Setup {
         }
         let lifecycle = Lifecycle::listen().map_err(Failure::Setup)?;
         let nudges = Nudges::listen().map_err(Failure::Setup)?;
-        lead_own_session();
+        // A runner must survive what happens to the session of the DEN that started it. From a shell it leads a
+        // process group already and stays where it is.
+        if let Err(error) = nix::unistd::setsid() {
+            tracing::debug!(%error, "staying in the session");
+        }
         // A connection may be made later, with another working directory.
         if let Some(file) = config.attributes.ssl.as_mut().and_then(|ssl| ssl.ca_file.as_mut()) {
             *file = std::path::absolute(Path::new(file)).map_err(Failure::Setup)?;
         }
         let gfs = args.gfs.or(config.gfs).unwrap_or(Gfs::Never);
         Ok(Self { config: Arc::new(config), node, gfs, lifecycle, nudges })
-    }
-}
-
-/// A runner must survive what happens to the session of the DEN that started it. From a shell it leads a
-/// process group already and stays where it is.
-fn lead_own_session() {
-    if let Err(error) = nix::unistd::setsid() {
-        tracing::debug!(%error, "staying in the session");
     }
 }
 
