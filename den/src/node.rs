@@ -329,7 +329,6 @@ impl Node {
         self.pace.hurry();
     }
 
-    /// Gives back tasks that were started, or may have been, and of which no runner was told.
     async fn give_back_untold(&mut self) -> Result<(), StoreError> {
         while let Some(claim) = self.runners.untold.last() {
             let back = self.store.unclaim_task(claim, "its runner was not told of it").await?;

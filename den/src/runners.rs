@@ -116,7 +116,6 @@ impl Runners {
         self.launches.left(Instant::now()).is_none()
     }
 
-    /// Keeps a runner at hand for the next task, and lets those go that have been without one for long.
     pub fn look_after_idle(&mut self) {
         self.launcher.retire_idle();
         if self.may_launch()

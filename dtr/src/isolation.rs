@@ -68,7 +68,6 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// Looks up the user, and makes the folder of control groups ready, where there are any.
     pub fn prepare(config: &Config) -> Result<Self, ConfigError> {
         let user = Identity::of(config)?;
         cgroup::prepare(config)?;

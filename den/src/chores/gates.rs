@@ -75,7 +75,6 @@ pub async fn run(leader: Leader, hints: Arc<Hints>) {
 }
 
 impl Worker {
-    /// Takes or prolongs the lease; whoever has it looks at some of the blocked tasks again.
     async fn turn(&mut self) -> Result<(), StoreError> {
         self.leads = self.leader.leads().await?;
         self.hints.needs_at_once(Listener::Gates, self.leads);

@@ -100,7 +100,6 @@ impl Worker {
         }
     }
 
-    /// Reads the queues that want it, and takes or prolongs the lease if there are any.
     async fn turn(&mut self) -> Result<(), StoreError> {
         self.shadowed = self.leader.store.shadowed_queues().await?;
         if self.shadowed.is_empty() || !self.leader.leads().await? {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 use disbatch_core::config::Config;
 use disbatch_core::model;
 use disbatch_core::node::{Addresses, Beat, Stats, beat_of};
@@ -32,13 +32,11 @@ impl Node {
     /// The queues that its configuration restricts it to, or that it leaves out.
     fn serves(&self) -> Document {
         let ids = |ids: &[model::QueueId]| ids.iter().map(|id| Bson::from(id.0)).collect::<Vec<_>>();
-        let mut serves = Document::new();
-        if let Some(active) = &self.config.activequeues {
-            serves.insert("active", ids(active));
-        } else if let Some(ignored) = &self.config.ignorequeues {
-            serves.insert("ignored", ids(ignored));
+        match (&self.config.activequeues, &self.config.ignorequeues) {
+            (Some(active), _) => doc! { "active": ids(active) },
+            (None, Some(ignored)) => doc! { "ignored": ids(ignored) },
+            (None, None) => doc! {},
         }
-        serves
     }
 
     pub(super) async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
@@ -138,7 +136,6 @@ impl Rivals {
     }
 }
 
-/// Where this host is to be reached: as configured, else by the addresses of its interfaces.
 fn addresses(config: &Config) -> Addresses {
     let found = || getifaddrs().into_iter().flatten().filter_map(|one| address_text(&one.address?)).collect();
     let all: Vec<String> = config.addresses.clone().unwrap_or_else(found);

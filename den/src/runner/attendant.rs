@@ -137,7 +137,6 @@ impl Attendant {
         self.tell_of_end(&status.map_err(|error| error.to_string()));
     }
 
-    /// Tells the node how the process has ended: for each task that it had, or once if it had none.
     fn tell_of_end(&mut self, status: &Result<ExitStatus, String>) {
         let (process, proven) = (self.process, self.proven);
         let exit =

@@ -252,7 +252,6 @@ impl Guard {
         }
     }
 
-    /// Waits for an order, an end or a deadline. Tells whether there is something to hear.
     fn wait(&mut self) -> io::Result<bool> {
         let again = self.waiting.iter().map(|waiting| waiting.left(boot_time()));
         let limit = self.wards.iter().filter_map(longest_wait).chain(again).min();

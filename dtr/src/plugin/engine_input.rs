@@ -204,12 +204,9 @@ fn is_right_harness(path: &Path) -> bool {
 /// file, and may have put what is secret under any key.
 fn of_plugins(path: &Path) -> io::Result<String> {
     let config: Value = serde_json::from_str(&to_strict(&fs::read_to_string(path)?))?;
-    let mut given = Map::new();
-    for key in GIVEN {
-        if let Some(value) = config.get(key).filter(|value| !value.is_object()) {
-            given.insert(key.to_owned(), value.clone());
-        }
-    }
+    let plain = |key: &str| config.get(key).filter(|value| !value.is_object()).cloned();
+    let plain = GIVEN.into_iter().filter_map(|key| Some((key.to_owned(), plain(key)?)));
+    let mut given: Map<String, Value> = plain.collect();
     if let Some(mongohost) = config["mongohost"].as_str() {
         given.insert("mongohost".to_owned(), without_user(mongohost).into());
     }
@@ -231,19 +228,12 @@ fn auth(all: &Value) -> Map<String, Value> {
 
 /// How the database is reached, as far as `attributes` says that. A path in it is one from `folder`.
 fn attributes(all: &Value, folder: &Path) -> Map<String, Value> {
-    let mut given = Map::new();
-    for (name, value) in all.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(tls) if name == "ssl" => {
-                given.insert(name.clone(), of_tls(tls, folder).into());
-            }
-            value if is_plain(value) && is_option(name) => {
-                given.insert(name.clone(), value.clone());
-            }
-            _ => {}
-        }
-    }
-    given
+    let given = |(name, value): (&String, &Value)| match value {
+        Value::Object(tls) if name == "ssl" => Some((name.clone(), Value::Object(of_tls(tls, folder)))),
+        value if is_plain(value) && is_option(name) => Some((name.clone(), value.clone())),
+        _ => None,
+    };
+    all.as_object().into_iter().flatten().filter_map(given).collect()
 }
 
 fn of_tls(all: &Map<String, Value>, folder: &Path) -> Map<String, Value> {

@@ -179,9 +179,7 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
             format!("{plugin} is not installed on this node{}", plugins.problems())
         };
         let plugin = plugins.get(&name).map(Arc::clone).ok_or_else(|| refused(missing()))?;
-        may_shadow(&begun.task, &plugin, step.is_some())
-            .map_err(|why| refused(format!("plugin {name} {why}")))?;
-        fits(&plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
+        fits(&begun.task, &plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
         let secrets = NamedSecrets::load(config, &plugin.manifest.name).map_err(refused)?;
         let asked = plugin.manifest.secure_params_in_environment;
         let about = About {
@@ -199,16 +197,12 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
     wanted.into_iter().enumerate().map(part).collect()
 }
 
-/// A task that runs for the second time has no effects only if its plugin knows that it is one.
-fn may_shadow(task: &Task, plugin: &Plugin, is_step: bool) -> Result<(), &'static str> {
-    if !task.rest.contains_key(SHADOW_OF) || (plugin.manifest.shadow && !is_step) {
-        return Ok(());
-    }
-    Err("does not say in its manifest that it can run as a shadow")
-}
-
 /// Whether a runner can have the plugin do a task, or a step of one.
-fn fits(plugin: &Plugin, is_step: bool) -> Result<(), &'static str> {
+fn fits(task: &Task, plugin: &Plugin, is_step: bool) -> Result<(), &'static str> {
+    // A task that runs for the second time has no effects only if its plugin knows that it is one.
+    if task.rest.contains_key(SHADOW_OF) && (!plugin.manifest.shadow || is_step) {
+        return Err("does not say in its manifest that it can run as a shadow");
+    }
     if plugin.handoff {
         return Err("is a runner itself, which only a DEN starts, for the tasks of a queue that has it");
     }
@@ -454,7 +448,8 @@ mod tests {
         let runner = Program { kind: ProgramType::Handoff, ..Program::default() };
         let runner = Manifest::of_program("A".parse().unwrap(), runner);
         let runner = Plugin::new(runner, "/bin/true".into(), Vec::new());
-        let fit = |plugin: &Plugin| [false, true].map(|is_step| fits(plugin, is_step).is_ok());
+        let task = begun(doc! {}, doc! {}).task;
+        let fit = |plugin: &Plugin| [false, true].map(|is_step| fits(&task, plugin, is_step).is_ok());
         assert_eq!([fit(&exec), fit(&web), fit(&runner)], [[true, true], [true, false], [false, false]]);
     }
 

@@ -233,7 +233,6 @@ impl<'a> Stage<'a> {
         Ok(verdict)
     }
 
-    /// Runs the plugins of all steps until one has not succeeded.
     async fn run_steps(&mut self, parts: &[Part], captures: &mut Captures, relay: &Relay) -> Verdict {
         let mut board = Board::new(parts.len(), relay.clone());
         let mut earlier: Option<Verdict> = None;
