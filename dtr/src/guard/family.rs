@@ -116,11 +116,6 @@ impl Left {
             self.marks.retain(|marks| carried.contains(marks));
         }
     }
-
-    pub fn clear(&mut self) {
-        self.processes.clear();
-        self.marks.clear();
-    }
 }
 
 /// Whether a process that has lost its parents and carries `marks` comes from something else than the plugin `of`:

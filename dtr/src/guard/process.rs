@@ -240,7 +240,7 @@ impl Guard {
                 Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
                 Err(Errno::EINTR) => continue,
                 Err(_) => {
-                    self.left.clear();
+                    self.left = Left::default();
                     return false;
                 }
                 Ok(_) => return true, // They all live.
