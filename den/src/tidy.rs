@@ -34,13 +34,16 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// A container engine that takes longer is asked again later.
 const LONGEST: Duration = Duration::from_secs(120);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Order {
-    program: PathBuf,
+    /// None: there can be no containers.
+    program: Option<PathBuf>,
+    /// What it is told of this node.
     arguments: Vec<OsString>,
     /// Where container engines are: those of the node, and of plugins that there are or have been since it was started. An
     /// empty one is looked for.
     sockets: BTreeSet<String>,
+    /// The variables that adapters have: they find the same container engine.
     environment: Vec<(OsString, OsString)>,
 }
 
@@ -62,12 +65,7 @@ impl Order {
 /// Nothing more is run when this is dropped.
 #[derive(Debug)]
 pub struct Tidier {
-    /// What the program is told of this node.
-    arguments: Vec<OsString>,
-    /// The variables that adapters have: they find the same container engine.
-    environment: Vec<(OsString, OsString)>,
-    /// None: there can be no containers.
-    order: watch::Sender<Option<Order>>,
+    order: watch::Sender<Order>,
     soon: Arc<Notify>,
 }
 
@@ -85,10 +83,10 @@ impl Tidier {
     }
 
     fn with(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Self {
-        let (order, orders) = watch::channel(None);
-        let soon = Arc::new(Notify::new());
+        let order = Order { program: None, arguments, sockets: BTreeSet::new(), environment };
+        let ((order, orders), soon) = (watch::channel(order), Arc::new(Notify::new()));
         tokio::spawn(work(orders, Arc::clone(&soon)));
-        Self { arguments, environment, order, soon }
+        Self { order, soon }
     }
 
     /// Takes note of the plugins that run in containers. `program`: the adapter's, if the node may run containers and has it;
@@ -101,21 +99,15 @@ impl Tidier {
     ) {
         let own = |plugin: &'a Plugin| plugin.manifest.container.as_ref()?.socket.as_deref();
         let of_plugins = plugins.map(|plugin| own(plugin).or(of_node).unwrap_or_default());
-        let sockets = of_plugins.chain(of_node).map(str::to_owned).collect();
-        let order = program.map(|program| Order {
-            program: program.to_owned(),
-            arguments: self.arguments.clone(),
-            sockets,
-            environment: self.environment.clone(),
-        });
-        self.order.send_if_modified(|before| {
-            let mut order = order;
-            if let (Some(before), Some(order)) = (before.as_ref(), order.as_mut()) {
+        let sockets = of_plugins.chain(of_node).filter(|_| program.is_some()).map(str::to_owned);
+        let mut sockets: BTreeSet<String> = sockets.collect();
+        self.order.send_if_modified(|order| {
+            if program.is_some() {
                 // A plugin that is gone may have left a container there.
-                order.sockets.extend(before.sockets.iter().cloned());
+                sockets.extend(order.sockets.iter().cloned());
             }
-            let is_new = *before != order;
-            *before = order;
+            let is_new = order.program.as_deref() != program || order.sockets != sockets;
+            (order.program, order.sockets) = (program.map(Path::to_owned), sockets);
             is_new
         });
     }
@@ -137,12 +129,12 @@ impl Node {
     }
 }
 
-async fn work(mut orders: watch::Receiver<Option<Order>>, soon: Arc<Notify>) {
+async fn work(mut orders: watch::Receiver<Order>, soon: Arc<Notify>) {
     let mut said = None;
     loop {
         let order = orders.borrow_and_update().clone();
-        if let Some(order) = order {
-            let complaint = run(&order).await.err();
+        if let Some(program) = &order.program {
+            let complaint = run(program, &order).await.err();
             if let Some(why) = complaint.as_ref().filter(|_| said != complaint) {
                 tracing::warn!("cannot remove containers that were left: {why}");
             }
@@ -159,8 +151,8 @@ async fn work(mut orders: watch::Receiver<Option<Order>>, soon: Arc<Notify>) {
 }
 
 /// Runs it, and logs what it has removed.
-async fn run(order: &Order) -> Result<(), String> {
-    let mut command = Command::new(&order.program);
+async fn run(program: &Path, order: &Order) -> Result<(), String> {
+    let mut command = Command::new(program);
     command
         .args(order.all_arguments())
         .env_clear()
@@ -168,7 +160,7 @@ async fn run(order: &Order) -> Result<(), String> {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let Output { status, stdout, stderr } = match timeout(LONGEST, command.output()).await {
-        Ok(output) => output.map_err(|error: io::Error| format!("{}: {error}", order.program.display()))?,
+        Ok(output) => output.map_err(|error: io::Error| format!("{}: {error}", program.display()))?,
         Err(_) => return Err(format!("no answer within {} s", LONGEST.as_secs())),
     };
     for line in String::from_utf8_lossy(&stdout).lines() {
@@ -344,17 +336,19 @@ mod tests {
 
     #[tokio::test]
     async fn what_goes_wrong_is_told_in_one_line() {
-        let order = |program: &str, arguments: &[&str]| Order {
-            program: program.into(),
+        let order = |arguments: &[&str]| Order {
+            program: None,
             arguments: arguments.iter().map(OsString::from).collect(),
             sockets: BTreeSet::new(),
             environment: Vec::new(),
         };
-        let failed = order("/bin/sh", &["-c", "echo one >&2; echo two >&2; exit 1"]);
-        assert_eq!(run(&failed).await, Err("one; two".to_owned()));
-        assert_eq!(run(&order("/bin/sh", &["-c", "exit 3"])).await, Err("exit status: 3".to_owned()));
-        assert_eq!(run(&order("/bin/sh", &["-c", "echo done"])).await, Ok(()));
-        assert!(run(&order("/none", &[])).await.unwrap_err().starts_with("/none: No such file"));
+        let shell = Path::new("/bin/sh");
+        let failed = order(&["-c", "echo one >&2; echo two >&2; exit 1"]);
+        assert_eq!(run(shell, &failed).await, Err("one; two".to_owned()));
+        assert_eq!(run(shell, &order(&["-c", "exit 3"])).await, Err("exit status: 3".to_owned()));
+        assert_eq!(run(shell, &order(&["-c", "echo done"])).await, Ok(()));
+        let missing = run(Path::new("/none"), &order(&[])).await;
+        assert!(missing.unwrap_err().starts_with("/none: No such file"));
     }
 
     #[test]
