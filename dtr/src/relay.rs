@@ -219,10 +219,7 @@ async fn write_progress(mut latest: watch::Receiver<Option<Document>>, ledger: &
 async fn pause<T>(latest: &watch::Receiver<T>) {
     let mut ended = latest.clone();
     let closed = async { while ended.changed().await.is_ok() {} };
-    tokio::select! {
-        () = tokio::time::sleep(EVERY) => {}
-        () = closed => {}
-    }
+    let _ended = tokio::time::timeout(EVERY, closed).await;
 }
 
 /// Writes what was saved last, however long the database is away. Returns a line about the last word, if that was refused.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::store::StoreError;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// The first and the longest pause between attempts: they are doubled each time.
 pub const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
@@ -46,9 +46,8 @@ pub async fn retry<T, Fut: Future<Output = Result<T, StoreError>>>(
             return Err(error);
         }
         tracing::warn!(%error, retry_in_ms = pause.as_millis(), "{what} failed, trying again");
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = lifecycle.ending() => return Err(error),
+        if timeout(pause, lifecycle.ending()).await.is_ok() {
+            return Err(error);
         }
         pause = (pause * 2).min(longest);
         again = true;

@@ -258,10 +258,7 @@ impl Work<'_> {
     async fn show(&self) -> Infallible {
         // A runner can be in one folder only. One that has several tasks is found by its number, which these have.
         if self.is_alone && !self.folder.is_made() {
-            tokio::select! {
-                () = tokio::time::sleep(SHOWN_AFTER) => {}
-                () = self.ledger.unlinked() => {}
-            }
+            let _unlinked = tokio::time::timeout(SHOWN_AFTER, self.ledger.unlinked()).await;
             if let Err(error) = self.folder.path() {
                 tracing::warn!(%error, "others cannot tell what this runner works on");
             }
