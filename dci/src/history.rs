@@ -244,7 +244,7 @@ mod tests {
 
     fn of(fields: Value, options: Value) -> Result<AuditQuery, HttpError> {
         let map = |value: Value| value.as_object().unwrap().clone();
-        audit_query(&Params { fields: map(fields), options: map(options) }, 7, &Zone::utc())
+        audit_query(&Params { fields: map(fields), options: map(options) }, 7, &Zone::default())
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn an_hour_alone_is_the_last_one_that_was() {
-        let at = |given: &str| time(given, DateTime::from_millis(NOW), &Zone::utc()).map(stamp).ok();
+        let at = |given: &str| time(given, DateTime::from_millis(NOW), &Zone::default()).map(stamp).ok();
         for (given, expected) in [
             ("03:12", "2026-11-20T03:12:00Z"),
             ("08:24:27", "2026-11-20T08:24:27Z"),

@@ -75,7 +75,11 @@ impl Chores {
         running.spawn(clockwork::fire_schedules(clockwork.clone(), store.clone(), stop.clone()));
         running.spawn(clockwork::look_after_arrays(leader(clockwork::LEASE_OF_ARRAYS), clockwork.clone()));
         running.spawn(shadows::run(leader(shadows::LEASE), clockwork.clone()));
-        running.spawn(notifier::run(leader(notifier::LEASE), Arc::clone(hints), config.notifications.url.clone()));
+        running.spawn(notifier::run(
+            leader(notifier::LEASE),
+            Arc::clone(hints),
+            config.notifications.url.clone(),
+        ));
         running.spawn(inbox::run(leader(inbox::LEASE), Arc::clone(hints), clockwork.clone()));
         if config.janitor.enabled.0 {
             let every = config.janitor.every.unwrap_or(janitor::EVERY);

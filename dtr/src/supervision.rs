@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
+use futures::future::Either;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -182,16 +183,14 @@ impl Ending {
 }
 
 /// Waits until that time, if there is one, or else for ever.
-pub async fn until(time: Option<Instant>) {
-    or_never(time.map(sleep_until)).await;
+pub fn until(time: Option<Instant>) -> impl Future<Output = ()> {
+    or_never(time.map(sleep_until))
 }
 
 /// Waits for this, if it is there, or else for ever.
-pub async fn or_never<T>(this: Option<impl Future<Output = T>>) -> T {
-    match this {
-        Some(this) => this.await,
-        None => pending().await,
-    }
+pub fn or_never<T>(this: Option<impl Future<Output = T>>) -> impl Future<Output = T> {
+    // No `async fn`, which has room for what it is given twice.
+    this.map_or_else(|| Either::Right(pending()), Either::Left)
 }
 
 #[cfg(test)]

@@ -47,6 +47,14 @@ pub struct Question<'a> {
     pub holder: Option<Holder>,
 }
 
+impl<'a> Question<'a> {
+    /// For all that there is to do, save claims.
+    pub fn new(node: &'a NodeName, lease: Duration) -> Self {
+        let (occupied, for_all, queues, peers) = (true, true, false, false);
+        Self { node, lease, occupied, for_all, claim_from: &[], queues, peers, holder: None }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outlook {
     pub claimable: bool,

@@ -116,10 +116,11 @@ pub(super) fn pipeline(pace: Pace) -> [Document; 2] {
         { changed("wants"): is_there() },
         { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
     ] };
-    // The state of one changes with what it follows.
+    // Whoever notifies changes the state and the revision, whoever sets one the revision at least.
     let of_subscriptions = doc! { "ns.coll": SUBSCRIPTIONS, "$or": [
         { "operationType": { "$in": ["insert", "replace"] } },
-        { changed("revision"): is_there() },
+        { changed("since"): is_there() },
+        { changed("revision"): is_there(), changed("state"): { "$exists": false } },
     ] };
     let mut others = vec![QUEUES, WORKERS, NODES, SUBSCRIPTIONS];
     let mut of_others = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes, of_subscriptions];

@@ -178,7 +178,7 @@ pub async fn audit(state: Data<State>, mut params: Params) -> Answer {
     params.only(field_names::<AuditSearch>())?;
     history::name_queue(&state.store, &mut params).await?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
-    let found = state.store.find_audit(&history::audit_query(&params, limit, &Zone::utc())?).await?;
+    let found = state.store.find_audit(&history::audit_query(&params, limit, &Zone::default())?).await?;
     let too_long = "the search takes too long: leave out a condition, or look for what is there more often";
     let found = found.ok_or_else(|| HttpError::bad_request(too_long))?;
     Ok(json::ok(&found.rows.iter().map(history::audit_view).collect()))
@@ -200,7 +200,7 @@ pub async fn audit(state: Data<State>, mut params: Params) -> Answer {
 )]
 pub async fn moment(state: Data<State>, who: Who, params: Params) -> Answer {
     params.only(field_names::<MomentSearch>())?;
-    let asked = history::asked_moment(&state, &who, &params, &Zone::utc()).await?;
+    let asked = history::asked_moment(&state, &who, &params, &Zone::default()).await?;
     let past = state.store.moment(&asked.question).await?;
     json::of(&history::moment_view(&asked.question, &past, &ui::names::names(&asked.queues)))
 }

@@ -4,14 +4,14 @@
 mod lost;
 mod order;
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, TaskId};
 use disbatch_core::store::Store;
-use disbatch_core::task::TaskOptions;
+use disbatch_core::task::{Question, TaskOptions};
 use disbatch_tests::{Script, World};
-
-use crate::upkeep::question;
 
 /// A plugin that does nothing.
 pub const QUICK: Script<'_> = Script { name: "Quick", text: "#!/bin/sh\nexit 0\n" };
@@ -74,6 +74,6 @@ fn last_note(task: &Document) -> String {
 /// Whether a DEN that looks around finds something to do at the gates.
 pub async fn is_found(world: &World) -> anyhow::Result<bool> {
     let node = NodeName::new("n1");
-    let question = question(&node);
+    let question = Question::new(&node, Duration::from_secs(30));
     Ok(world.store().look_around(&question).await?.gates)
 }

@@ -19,15 +19,9 @@ fn ago(world: &World, seconds: i64) -> DateTime {
     DateTime::from_millis(world.store().now().timestamp_millis() - seconds * 1_000)
 }
 
-/// For all that there is to do, save claims.
-pub fn question(node: &NodeName) -> Question<'_> {
-    let (occupied, for_all, queues, peers) = (true, true, false, false);
-    Question { node, lease: LEASE, occupied, for_all, claim_from: &[], queues, peers, holder: None }
-}
-
 async fn outlook(world: &World, claim_from: &[QueueId]) -> anyhow::Result<Outlook> {
     let node = NodeName::new("n1");
-    let question = Question { claim_from, ..question(&node) };
+    let question = Question { claim_from, ..Question::new(&node, LEASE) };
     Ok(world.store().look_around(&question).await?)
 }
 
@@ -189,7 +183,7 @@ async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<(
     let left = (0..300).map(|_| doc! { "left": old }).chain((0..300).map(|_| doc! {}));
     world.database().collection::<Document>("inbox").insert_many(left).await?;
     let node = NodeName::new("n2");
-    let question = Question { claim_from: &[queue], ..question(&node) };
+    let question = Question { claim_from: &[queue], ..Question::new(&node, LEASE) };
     let look = async |store: Store| anyhow::Ok(store.look_around(&question).await?);
     let (_, plans) = plans(&world, look).await?;
     assert_eq!(plans.len(), 19);
@@ -222,7 +216,7 @@ async fn a_look_passes_over_the_tasks_that_web_services_work_on() -> anyhow::Res
     };
     world.tasks().insert_many((0..2_000).map(|_| task(true))).await?;
     let node = NodeName::new("n1");
-    let question = question(&node);
+    let question = Question::new(&node, LEASE);
     for own in 0..2 {
         assert_eq!(outlook(&world, &[]).await?.occupied, own > 0);
         assert_eq!(store.running_on_node(&node, &[]).await?, own);

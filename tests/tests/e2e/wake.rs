@@ -11,6 +11,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::callbacks::{Heard, Report, Token};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status};
 use disbatch_core::node::{Beat, Draining, NodeChange};
+use disbatch_core::notifications::Settings;
 use disbatch_core::task::{
     Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Interim, Run, Start, Started,
 };
@@ -33,6 +34,7 @@ const NOTHING: News = News {
     gates: false,
     freed: false,
     wanted: false,
+    subscriptions: false,
 };
 
 /// Follows the changes of a world. What has happened before is not in the hints any more.
@@ -191,6 +193,30 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
     let unset = doc! { "$unset": { "draining": "" } };
     world.database().collection::<Document>("nodes").update_one(doc! { "node": "n1" }, unset).await?;
     assert_eq!(news(&world, &hints).await?, News { node_changed: true, ..NOTHING });
+    world.end().await
+}
+
+#[tokio::test]
+async fn subscriptions_are_told_of_but_not_how_far_they_are() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (store, (hints, _guard)) = (world.store(), follow(&world).await?);
+    let mut settings: Settings = bson::deserialize_from_document(doc! {
+        "events": ["failed"], "channel": "webhook", "url": "http://127.0.0.1:1/", "every": 60.0, "delay": 1.0,
+        "enabled": false,
+    })?;
+    let told = News { subscriptions: true, ..NOTHING };
+    store.set_subscription("pager", &settings, None).await?;
+    assert_eq!(news(&world, &hints).await?, told);
+    let mut subscription = store.find_subscription("pager").await?.context("no subscription")?;
+    subscription.state.number += 1;
+    assert!(store.advance_subscription(&mut subscription).await?);
+    assert_eq!(news(&world, &hints).await?, NOTHING);
+    settings.enabled = true;
+    store.set_subscription("pager", &settings, None).await?;
+    assert_eq!(news(&world, &hints).await?, told);
+    settings.tags.push("nightly".to_owned());
+    store.set_subscription("pager", &settings, None).await?;
+    assert_eq!(news(&world, &hints).await?, told);
     world.end().await
 }
 

@@ -8,11 +8,10 @@ use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, Selector, Task};
 use disbatch_core::schedules::{ForRun, Overlap};
 use disbatch_core::schema::Schemas;
-use disbatch_core::task::Retried;
+use disbatch_core::task::{Question, Retried};
 use disbatch_tests::{Script, Server, World, eventually};
 
 use super::{Scene, later, settings};
-use crate::upkeep::question;
 
 /// Ends at once, and well.
 const QUICK: Script<'_> = Script { name: "Quick", text: "#!/bin/sh\nread -r line\nexit 0\n" };
@@ -94,7 +93,7 @@ async fn nothing_that_a_schedule_has_to_be_told_is_lost_with_its_task() -> anyho
 async fn a_look_tells_when_a_schedule_is_due_and_whether_one_has_to_be_told() -> anyhow::Result<()> {
     let scene = Scene::with("@yearly", |_| {}).await?;
     let node = NodeName::new("n1");
-    let question = question(&node);
+    let question = Question::new(&node, Duration::from_secs(30));
     let look = || scene.store.look_around(&question);
     assert!(!look().await?.schedules);
     let now = scene.store.server_time().await?;
