@@ -158,12 +158,12 @@ impl Store {
         Ok(read(found).collect())
     }
 
-    /// Resets a task of a plan: whoever has ended is tried again, and waits; who waits, waits for these, too.
+    /// Resets a task of a plan: whoever has ended is tried again. It waits for these, and for what it has left to wait for.
     #[operation(task = %waiter.id)]
     pub async fn reset_waiter(&self, waiter: &Waiter, note: &str) -> Result<Retried, StoreError> {
         let ids = waiter.waits_for.clone();
         if waiter.status.has_ended() {
-            let again = Again { waits_for: Some(ids), ..Again::default() };
+            let again = Again { waits_for: ids, ..Again::default() };
             return Box::pin(self.retry_as(waiter.id, note, again)).await;
         }
         let at_a_gate = doc! {

@@ -68,8 +68,8 @@ enum Wish {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Again {
     pub params: Option<Document>,
-    /// Those that it waits for, in place of what it has left to wait for.
-    pub waits_for: Option<Vec<ObjectId>>,
+    /// Those that it waits for besides what it has left to wait for.
+    pub waits_for: Vec<ObjectId>,
 }
 
 impl Store {
@@ -121,8 +121,7 @@ impl Store {
             return Ok(Retried::NotEnded(Status::Running));
         }
         let gate = self.gate_of_retried(&task).await?;
-        let waits = again.waits_for.as_ref().is_some_and(|ids| !ids.is_empty());
-        let gate = gate.or(waits.then_some(Gate::New));
+        let gate = gate.or((!again.waits_for.is_empty()).then_some(Gate::New));
         if let Some(Gate::Array(array)) = gate
             && Box::pin(self.reopen_array(array)).await? == Reopened::Busy
         {
@@ -258,8 +257,9 @@ impl Store {
             }
         }
         // The elements of an array are counted, and not waited for one by one.
-        if let Some(ids) = again.waits_for.filter(|_| !matches!(gate, None | Some(Gate::Array(_)))) {
-            update = update.compute("waiting_for", Bson::from(ids));
+        if !again.waits_for.is_empty() && !matches!(gate, None | Some(Gate::Array(_))) {
+            let left = doc! { "$ifNull": ["$waiting_for", { "$ifNull": ["$after", []] }] };
+            update = update.compute("waiting_for", doc! { "$setUnion": [left, again.waits_for] });
         }
         if let Some(params) = again.params {
             let tags = self.tags_with(task, &params).await?;

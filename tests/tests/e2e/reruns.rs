@@ -2,10 +2,13 @@
 
 use anyhow::Context;
 use bson::{Bson, Document, doc};
+use disbatch_core::admission::{Action, NewRule, Scope};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::task::rerun::{Downstream, Plan};
-use disbatch_core::task::{Retried, TaskOptions};
+use disbatch_core::task::{CancelRequest, Cancelled, Retried, TaskOptions};
 use disbatch_tests::{Script, World};
+
+use crate::gates::{end, pass};
 
 /// Notes its name in a file, and fails unless that exists which its parameters name.
 const NOTING: Script<'_> = Script {
@@ -78,6 +81,12 @@ impl Scene {
             statuses.push(self.world.status(*task).await?);
         }
         Ok(statuses)
+    }
+
+    /// Whether a task waits for these, and for no others.
+    async fn waits_for(&self, task: TaskId, others: &[TaskId]) -> anyhow::Result<bool> {
+        let waiting = self.world.task(task).await?.get_array("waiting_for").cloned().unwrap_or_default();
+        Ok(waiting.len() == others.len() && others.iter().all(|id| waiting.contains(&Bson::from(id.0))))
     }
 }
 
@@ -188,8 +197,53 @@ async fn what_runs_is_in_the_way_and_what_is_blocked_waits_again() -> anyhow::Re
     assert_eq!((plan.busy.len(), plan.waiters.len()), (0, 1));
     assert_eq!(scene.world.store().retry_task(c, "again").await?, Retried::Queued);
     scene.world.store().reset_waiter(&plan.waiters[0], "again").await?;
-    let waiting = scene.world.task(d).await?.get_array("waiting_for").cloned().unwrap_or_default();
-    assert_eq!(waiting.len(), 2, "{waiting:?}");
-    assert!(waiting.contains(&Bson::from(c.0)) && waiting.contains(&Bson::from(b.0)));
+    assert!(scene.waits_for(d, &[b, c]).await?);
+    scene.world.end().await
+}
+
+#[tokio::test]
+async fn what_was_cancelled_waits_for_the_others_too_that_it_comes_after() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let store = scene.world.store();
+    store.ensure_indexes().await?;
+    let [b, c] = [scene.submit("b", &[]).await?, scene.submit("c", &[]).await?];
+    let d = scene.submit("d", &[b, c]).await?;
+    scene.world.set(b, doc! { "status": 0, "node": "n1" }).await?;
+    end(&scene.world, c, 2).await?;
+    pass(&store).await?;
+    assert_eq!(scene.statuses(&[b, c, d]).await?, [0, 2, -5]);
+    scene.rerun(c, Downstream::Failed).await?;
+    assert!(scene.waits_for(d, &[b, c]).await?);
+    end(&scene.world, c, 1).await?;
+    pass(&store).await?;
+    assert_eq!(scene.statuses(&[b, c, d]).await?, [0, 1, -4], "b still runs");
+    end(&scene.world, b, 2).await?;
+    pass(&store).await?;
+    assert_eq!(scene.statuses(&[b, c, d]).await?, [2, 1, -5], "b has failed");
+    scene.world.end().await
+}
+
+/// It has not been linked to those that it comes after.
+#[tokio::test]
+async fn what_was_cancelled_while_it_was_held_waits_for_all_that_it_comes_after() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let store = scene.world.store();
+    store.ensure_indexes().await?;
+    let scope = Scope::Queue(scene.queue);
+    let hold = NewRule { scope, action: Action::Pause, reason: None, by: "a test".to_owned() };
+    let cancel = CancelRequest { by: "a test".to_owned(), reason: None };
+    for (is_lifted, gate) in [(true, "after"), (false, "admission")] {
+        let [b, c] = [scene.submit("b", &[]).await?, scene.submit("c", &[]).await?];
+        store.set_rule(&hold).await?;
+        let d = scene.submit("d", &[b, c]).await?;
+        assert_eq!(store.cancel_task(d, &cancel).await?, Cancelled::Cancelled);
+        if is_lifted {
+            store.lift_rule(&hold.scope).await?;
+        }
+        end(&scene.world, c, 2).await?;
+        scene.rerun(c, Downstream::Failed).await?;
+        assert!(scene.waits_for(d, &[b, c]).await?);
+        assert_eq!(scene.world.task(d).await?.get_str("gate")?, gate);
+    }
     scene.world.end().await
 }
