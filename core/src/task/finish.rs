@@ -12,6 +12,7 @@ use super::Run;
 use super::aside::Unfit;
 use super::question::{Pause, waits_again};
 use super::statements::Statement;
+use super::steer::unasked;
 use super::transition::{ERROR, Transition, count_in, last_line};
 use crate::budget::{NOTE, cut};
 use crate::model::document::optional;
@@ -19,7 +20,7 @@ use crate::model::{Status, Task, Trial, number, whole_number};
 use crate::recordings::Recorded;
 use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, with};
 
 /// What Disbatch 4.4 tells of the end of a plugin that is a program: its exit status, and what was wrong. Where `exit` has
 /// these, a task has them for itself, too.
@@ -214,15 +215,11 @@ impl Store {
             Err(error) if error.is_about_one() => return self.last_attempt(run, finish, &error).await,
             not_kept => not_kept?,
         };
-        let mut filter = run.filter();
         let update = match &finish.pause {
-            Some(pause) => {
-                // Whose end somebody wants would wait for ever, or run once more.
-                filter.insert("cancel", doc! { "$not": { "$type": "object" } });
-                pause.transition(self)
-            }
+            Some(pause) => pause.transition(self),
             None => deferred(self, pause, finish),
         };
+        let filter = with(run.filter(), unasked());
         let updated = self.tasks().update_one(filter, update.pipeline()).await;
         let deferred = match updated.map_err(StoreError::from) {
             Err(error) if error.is_about_one() => {
@@ -253,7 +250,7 @@ impl Store {
             self.doubt_counters();
             return Ok(Finished::Stored);
         }
-        let ended = self.end_instead_of_pause(run, finish, stored.as_ref()).await?;
+        let ended = self.end_as_asked(run, finish, stored.as_ref()).await?;
         // Somebody has stored the same, and the task has gone on from there.
         if ended.is_none() && self.was_tried_again(run, finish).await? && !self.ends_with(run).await? {
             return Ok(Finished::Stored);

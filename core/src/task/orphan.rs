@@ -11,6 +11,7 @@ use super::commit::{Commit, note_of as commit_note};
 use super::external::{DETACHED, attached, unheard};
 use super::finish::deferred;
 use super::history::files_in;
+use super::steer::unasked;
 use super::steps::closed;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
@@ -75,7 +76,7 @@ impl Store {
     }
 
     /// Ends the run of a task whose runner is known to be dead: as -6, or as -7 where its queue wants it
-    /// tried again and its attempts are not used up. What it had printed is kept.
+    /// tried again, its attempts are not used up, and nobody has asked for its end. What it had printed is kept.
     ///
     /// The update repeats the evidence: a lease that has been renewed meanwhile keeps the task with its
     /// runner. What a web service works on goes on.
@@ -111,7 +112,7 @@ impl Store {
             Some(status) => (status, commit_note(status, &why)),
             None => (Status::Orphaned, poisonous(&rules, task, &why)),
         };
-        let mut buried = match pause.filter(|_| committed.is_none()) {
+        let mut buried = match pause.filter(|_| committed.is_none() && !task.is_to_be_cancelled()) {
             None => self.bury_for_good(&filter, [stdout, stderr], for_good(why.to_owned())).await,
             Some(pause) => self.bury_for_now(&filter, &run, [stdout, stderr], (pause, why)).await,
         };
@@ -251,7 +252,8 @@ impl Store {
         };
         let not_kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &finish).pipeline();
-        let moved = self.tasks().update_one(filter.clone(), update).await.map_err(StoreError::from);
+        let still = with(filter.clone(), unasked());
+        let moved = self.tasks().update_one(still, update).await.map_err(StoreError::from);
         if moved.as_ref().is_ok_and(|moved| moved.matched_count == 1) {
             if let Some(outcome) = not_kept {
                 self.keep_instead(run, outcome).await;
@@ -263,7 +265,11 @@ impl Store {
         if not_kept.is_none() && moved.as_ref().err().is_none_or(is_refused) {
             self.forget_attempt((run.task, run.attempt), Some(run)).await?;
         }
-        moved.map(|_| Buried::NotRunning)
+        moved?;
+        // Somebody may have asked for its end since it was read.
+        let asked = with(filter.clone(), doc! { "cancel": { "$type": "object" } });
+        let for_good = (Status::Orphaned, why.to_owned());
+        self.bury_for_good(&asked, [finish.stdout, finish.stderr], for_good).await
     }
 
     /// Whether the runner of a run has another task by a lease that is not over: that of a plugin that takes batches.
@@ -377,7 +383,7 @@ fn still_so(task: &Task, evidence: Evidence) -> Document {
 
 fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
     let failures = task.failures();
-    if rules.on_orphan == crate::model::OnOrphan::Fail || failures == 0 {
+    if rules.on_orphan == crate::model::OnOrphan::Fail || failures == 0 || task.is_to_be_cancelled() {
         return why.to_owned();
     }
     format!("{why}; given up after {} failed attempts", failures + 1)

@@ -335,18 +335,25 @@ fn between_attempts(store: &Store) -> Transition {
 }
 
 impl Store {
-    /// Ends the task of a run that pauses, because somebody wants its end, or did when this was done before. `None`: that is not so.
-    pub(super) async fn end_instead_of_pause(
+    /// Ends the task of a run that was to wait for its next attempt, because somebody wants its end, or did when this was done before.
+    /// `None`: that is not so.
+    pub(super) async fn end_as_asked(
         &self,
         run: &Run,
         finish: &Finish,
         stored: Option<&Task>,
     ) -> Result<Option<Finished>, StoreError> {
-        let note = Some("cancelled".to_owned());
-        let ended = Finish { status: Status::Terminated, note, pause: None, ..finish.clone() };
+        let ended = match &finish.pause {
+            Some(_) => {
+                let note = Some("cancelled".to_owned());
+                Finish { status: Status::Terminated, note, pause: None, ..finish.clone() }
+            }
+            // It has failed by itself.
+            None => finish.clone(),
+        };
         let is_cancelled =
             |task: &Task| (run.has(task) && task.is_to_be_cancelled()) || ended.is_held_by(task, run);
-        if finish.pause.is_none() || !stored.is_some_and(is_cancelled) {
+        if !stored.is_some_and(is_cancelled) {
             return Ok(None);
         }
         Ok(Some(self.finish_task(run, &ended).await?))

@@ -46,6 +46,11 @@ impl CancelRequest {
     }
 }
 
+/// Matches a task whose end nobody has asked for: after that it has no other attempt.
+pub(super) fn unasked() -> Document {
+    doc! { "cancel": { "$not": { "$type": "object" } } }
+}
+
 /// The server refuses even its end.
 fn cannot_be_changed(id: TaskId) -> StoreError {
     StoreError::unfit(&format!("the database refuses every change of the task {id}; see its explanation"))

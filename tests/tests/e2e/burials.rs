@@ -9,7 +9,9 @@ use disbatch_core::live::LiveStream;
 use disbatch_core::metrics::labels::{Cause, RetriedBy};
 use disbatch_core::model::{Status, Task};
 use disbatch_core::output::{Encoding, StreamName};
-use disbatch_core::task::{Buried, Evidence, Finish, Finished, Pause, Run, commit_name};
+use disbatch_core::task::{
+    Buried, CancelRequest, Cancelled, Evidence, Finish, Finished, Pause, Run, commit_name,
+};
 use disbatch_tests::World;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
@@ -147,5 +149,39 @@ async fn neither_a_pause_is_counted_as_a_retry_nor_a_committed_success_as_lost()
     let buried = store.bury(&seen, Evidence::LeaseExpired, "silent").await?;
     assert_eq!(buried, Buried::Committed(Status::Succeeded));
     assert_eq!(counted(&run), (0.0, 0.0));
+    world.end().await
+}
+
+#[tokio::test]
+async fn what_is_cancelled_is_not_tried_again_whatever_becomes_of_its_run() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    let cancel = async |run: &Run| {
+        let request = CancelRequest { by: "ann".to_owned(), reason: None };
+        assert_eq!(store.cancel_task(run.task, &request).await?, Cancelled::Requested);
+        anyhow::Ok(())
+    };
+    // Before whoever buries it has read it, and after that.
+    for is_known in [true, false] {
+        let (run, mut seen) = lapsed(&world).await?;
+        cancel(&run).await?;
+        if is_known {
+            seen = store.expired_runs().await?.pop().context("none has expired")?;
+        }
+        assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::Orphaned);
+        assert_eq!(world.status(run.task).await?, -6);
+        assert!(store.list_attempts(run.task).await?.is_empty());
+        let file = world.task(run.task).await?.get_object_id("stdout")?;
+        assert_eq!(files(&world).count_documents(doc! { "metadata.task_id": run.task }).await?, 1);
+        assert!(world.file(file).await.is_ok());
+    }
+    let (run, _) = lapsed(&world).await?;
+    cancel(&run).await?;
+    let failed = Finish { status: Status::Failed, ..success() };
+    for _ in 0..2 {
+        assert_eq!(store.retry_later(&run, &failed, Duration::ZERO).await?, Finished::Stored);
+    }
+    assert_eq!(world.status(run.task).await?, 2);
+    assert!(store.list_attempts(run.task).await?.is_empty());
     world.end().await
 }

@@ -22,6 +22,7 @@ use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, between, with};
 use crate::task::finish::deferred;
+use crate::task::steer::unasked;
 use crate::task::steps::closed;
 use crate::task::transition::{Transition, is_past, server_time_in};
 use crate::task::{CancelRequest, Cancelled, Finish, Run};
@@ -196,7 +197,7 @@ impl Store {
 
     /// Lets the task wait for its next attempt, unless somebody wants its end, has made it, or there is no room for that.
     async fn let_wait(&self, task: &Task, finish: &Finish, pause: Duration) -> Result<Made, StoreError> {
-        let unasked = with(still_ending(task), doc! { "cancel": { "$not": { "$type": "object" } } });
+        let unasked = with(still_ending(task), unasked());
         let update = deferred(self, pause, finish).set(DETACHED, false).compute(FREED, "$$NOW").pipeline();
         let changed = match self.tasks().update_one(unasked, update).await.map_err(StoreError::from) {
             Err(error) if error.is_too_large() => {
