@@ -146,7 +146,7 @@ impl Store {
             { "status": Status::Cancelled, "stood_down": true },
         ] };
         let go = Transition::to(Status::Blocked, self.now()).set("gate", "new").unset("stood_down");
-        let go = go.note("all elements of its array have ended").pipeline();
+        let go = go.with_dependents().note("all elements of its array have ended").pipeline();
         let before =
             self.tasks().find_one_and_update(waiting.clone(), go).projection(doc! { "status": 1 }).await;
         let before = match before.inspect_err(|_| self.doubt_counters()).map_err(StoreError::from) {

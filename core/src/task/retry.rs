@@ -229,13 +229,12 @@ impl Store {
         (status, gate, attempt): (Status, Option<Gate>, i64),
         again: Again,
     ) -> Result<Transition, StoreError> {
-        let had_dependents = doc! { "$ne": [{ "$type": "$dependents" }, "missing"] };
         let is_scheduled = doc! { "$ne": [{ "$type": "$schedule" }, "missing"] };
         let of_run =
             ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
         let mut update = Transition::to(status, self.now())
             .without_node()
-            .compute("dependents", doc! { "$cond": [had_dependents, true, "$$REMOVE"] })
+            .with_dependents()
             .compute("unsettled", doc! { "$cond": [is_scheduled, true, "$$REMOVE"] })
             .set("stdout", Bson::Null)
             .set("stderr", Bson::Null)

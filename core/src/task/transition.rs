@@ -117,6 +117,12 @@ impl Transition {
             .unset("needs_lock")
     }
 
+    /// Those that wait for the end of the task, if any ever have, are to be told of its next one, too.
+    pub(crate) fn with_dependents(self) -> Self {
+        let had_dependents = doc! { "$ne": [{ "$type": "$dependents" }, "missing"] };
+        self.compute("dependents", doc! { "$cond": [had_dependents, true, "$$REMOVE"] })
+    }
+
     /// Notes that somebody waits for this moment, if somebody does: change streams tell of that.
     fn awaited(self) -> Self {
         let is_awaited = doc! { "$or": [

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use anyhow::{Context, ensure};
 use bson::{Bson, Document, doc};
 use disbatch_core::arrays::{ArrayState, FinalTask, FinalWhen, Items, NewArray, element_id};
+use disbatch_core::gates::AfterFailed;
 use disbatch_core::model::{ArrayId, QueueId, TaskId};
 use disbatch_core::task::{Once, Retried, SubmitError, TaskOptions};
 use disbatch_tests::{Dci, Script, World, eventually};
 use mongodb::options::ReadConcern;
 use serde_json::{Value, json};
 
+use crate::gates::{end, pass};
 use crate::wake::{fail, fallible};
 
 /// Fails for the item 3 as long as the file `broken` is there.
@@ -346,6 +348,35 @@ async fn elements_that_failed_are_tried_again_and_then_the_final_task_runs() -> 
     assert!(!last.contains_key("stood_down"), "{last}");
     let (status, refused) = dci.post(&format!("/arrays/{id}/retry"), &json!({})).await?;
     assert_eq!(status, 409, "{refused}");
+    world.end().await
+}
+
+#[tokio::test]
+async fn what_comes_after_a_final_task_is_told_when_it_was_cancelled_and_runs_after_all() -> anyhow::Result<()>
+{
+    let world = world().await?;
+    let queue = world.queue("Demo", doc! { "threads": 0 }).await?;
+    let store = world.store();
+    let id = submit(&world, queue, &array("0-2", Some(FinalWhen::Succeeded))?).await?;
+    let last = last_of(&world, id).await?;
+    let behind = TaskOptions { after: vec![last], after_failed: AfterFailed::Wait, ..TaskOptions::default() };
+    let tail = store.submit_tasks(queue, vec![doc! {}], &behind).await?.ids[0];
+    set_elements(&world, id, doc! {}, doc! { "status": 2, "complete": true }).await?;
+    store.pass_arrays().await?;
+    pass(&store).await?;
+    let cancelled = world.task(last).await?;
+    assert!(!cancelled.get_bool("dependents")?, "it was told: {cancelled}");
+    assert_eq!((world.status(last).await?, world.status(tail).await?), (-5, -4));
+    // The elements are tried again, and succeed.
+    store.reopen_array(id).await?;
+    set_elements(&world, id, doc! {}, doc! { "status": 1, "complete": true }).await?;
+    let arrays = world.database().collection::<Document>("arrays");
+    arrays.update_one(doc! { "_id": id }, doc! { "$unset": { "hold_until": "" } }).await?;
+    assert_eq!(store.pass_arrays().await?.closed, 1);
+    assert_eq!(world.status(last).await?, -2);
+    end(&world, last, 1).await?;
+    pass(&store).await?;
+    assert_eq!(world.status(tail).await?, -2);
     world.end().await
 }
 
