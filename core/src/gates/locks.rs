@@ -87,9 +87,7 @@ impl Store {
     pub(super) async fn enter_locks(&self, tasks: &[Blocked]) -> Result<Passed, StoreError> {
         let mut groups: BTreeMap<(&str, i64), Vec<Bson>> = BTreeMap::new();
         for task in tasks {
-            if task.round > 1 {
-                self.leave_earlier_rounds(task).await?;
-            }
+            self.leave_earlier_rounds(task).await?;
             if let Some(first) = task.lock_after("") {
                 groups.entry((first, task.round)).or_default().push(task.id.into());
             }
@@ -119,8 +117,11 @@ impl Store {
         self.update_each(ids, &new, doc! { "$set": update }).await
     }
 
-    /// A task that is tried again holds nothing that it had before.
-    async fn leave_earlier_rounds(&self, task: &Blocked) -> Result<(), StoreError> {
+    /// A task that is tried again, or waits again, holds nothing that it had before.
+    pub(super) async fn leave_earlier_rounds(&self, task: &Blocked) -> Result<(), StoreError> {
+        if task.round <= 1 || task.locks.is_empty() {
+            return Ok(());
+        }
         let names: Vec<&str> = task.locks.iter().map(|request| request.name()).collect();
         let earlier = doc! { "task": task.id, "round": { "$lt": task.round } };
         let held = doc! { "_id": { "$in": names }, "holders": { "$elemMatch": earlier.clone() } };

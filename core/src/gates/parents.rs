@@ -86,6 +86,10 @@ impl Store {
         let Some(waiting) = waiting.get(..linked).filter(|waiting| !waiting.is_empty()) else {
             return Ok(Passed::default());
         };
+        for task in waiting {
+            // Else others would wait with it for locks that it had. Who may not do that has it done when locks are looked at again.
+            StoreError::unless_forbidden(self.leave_earlier_rounds(task).await)?;
+        }
         let parents: Vec<ObjectId> = parents.into_iter().collect();
         // Before they are looked at, and known to a majority, as is all that was written before: also that they are there.
         let unmarked = doc! { "_id": { "$in": &parents }, "dependents": { "$ne": true } };

@@ -11,6 +11,7 @@ use disbatch_core::explain::{Reader, explain};
 use disbatch_core::gates::{LockFilter, LockRequest};
 use disbatch_core::model::{QueueId, Selector, TaskId};
 use disbatch_core::node::{Draining, NodeChange};
+use disbatch_core::task::rerun::Downstream;
 use disbatch_core::task::{Retried, StartAt, TaskOptions};
 use disbatch_tests::{Script, World, always, eventually};
 use futures::TryStreamExt;
@@ -143,6 +144,27 @@ async fn a_retry_waits_for_its_locks_anew() -> anyhow::Result<()> {
     let later = TaskOptions { start: Some(StartAt::In(Duration::from_secs(3_600))), ..holding(&["a"])? };
     let later = store.submit_tasks(queue, vec![doc! {}], &later).await?.ids[0];
     assert_eq!(world.status(later).await?, -7, "a task that is not due yet wants nothing");
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_others_again_keeps_none_of_its_locks() -> anyhow::Result<()> {
+    let (world, queue) = world().await?;
+    let store = world.store();
+    let parent = world.submit(queue, vec![doc! {}]).await?[0];
+    let holder = submit(&world, queue, &["b"]).await?;
+    let behind = TaskOptions { after: vec![parent], ..holding(&["a", "b"])? };
+    let task = store.submit_tasks(queue, vec![doc! {}], &behind).await?.ids[0];
+    end(&world, parent, 1).await?;
+    pass(&store).await?;
+    let next = submit(&world, queue, &["a"]).await?;
+    pass(&store).await?;
+    assert_eq!(statuses(&world, &[holder, task, next]).await?, [-2, -4, -4], "it has a and waits for b");
+    let plan = store.plan_rerun(parent, Downstream::All).await?;
+    assert_eq!(store.retry_task(parent, "again").await?, Retried::Queued);
+    assert_eq!(store.reset_waiter(&plan.waiters[0], "again").await?, Retried::Blocked);
+    pass(&store).await?;
+    assert_eq!(statuses(&world, &[holder, task, next]).await?, [-2, -4, -2]);
     world.end().await
 }
 
