@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::{Document, doc};
 use disbatch_core::accounts::Role;
-use disbatch_core::model::{QueueId, Selector, Status, Task, TaskId, whole_number};
+use disbatch_core::model::{Queue, QueueId, Selector, Status, Task, TaskId, whole_number};
 use disbatch_core::task::question::Awaiting;
 use disbatch_core::task::rerun::{Downstream, MOST_DOWNSTREAM, Plan};
 use disbatch_core::task::{Cancelled, Prioritised, Retried, SubmitError, TaskOptions, within_budget};
@@ -98,18 +98,33 @@ async fn like_archived(state: &State, who: &Who, id: TaskId) -> Result<RetryResu
     let task = state.store.find_archived(id).await?.ok_or_else(|| not_found(&id.to_string()))?;
     let queue = state.store.find_queue(&Selector::Id(task.queue.0)).await?;
     let queue = queue.ok_or_else(|| HttpError::conflict("the task is archived, and its queue is gone"))?;
-    create_tasks::check_accepting(&queue)?;
     let options = TaskOptions::of_task(&task);
     let options =
         options.map_err(|why| HttpError::conflict(format!("the task cannot be made anew: {why}")))?;
-    create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
-    create_tasks::options::check_files(who, options.files.as_ref(), options.tenant.as_deref())?;
+    check_submission(state, who, (&queue, &options), "to retry an archived task").await?;
     let own = task.params().as_document().cloned().unwrap_or_default();
     let new = create_tasks::submit(state, who, &queue, vec![own], (options, None)).await?;
     let new = new.first().copied().ok_or_else(|| HttpError::internal("no task was made"))?;
     let made = state.store.find_task_fields(new, doc! { "status": 1 }).await?;
     let status = made.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
     Ok(RetryResult { id: new.to_string(), status, attempt: 1, retry_of: Some(id.to_string()) })
+}
+
+/// Sees to it that `who` could submit a task with these options: who has a role on a task alone, and none on its queue, could not. `what`
+/// needs that.
+async fn check_submission(
+    state: &State,
+    who: &Who,
+    (queue, options): (&Queue, &TaskOptions),
+    what: &str,
+) -> Result<(), HttpError> {
+    let hidden = || HttpError::forbidden(format!("{what} needs the role submitter on its queue"));
+    who.check(Role::Submitter, queue).map_err(|error| error.hidden_as(hidden))?;
+    create_tasks::check_accepting(queue)?;
+    create_tasks::options::check_steps(state, who, queue, &options.steps).await?;
+    let tenant = options.tenant.as_deref();
+    create_tasks::options::check_tenant(who, queue, tenant)?;
+    create_tasks::options::check_files(who, options.files.as_ref(), tenant)
 }
 
 pub fn refusal(id: &str, retried: Retried) -> HttpError {
@@ -205,14 +220,7 @@ pub(super) async fn new_params(
     let Some(queue) = state.store.find_queue(&Selector::Id(task.queue.0)).await? else {
         return Err(HttpError::conflict("the queue of the task is gone"));
     };
-    // Who has a role on the task alone, and none on its queue, could submit none with these params.
-    let hidden = || HttpError::forbidden("to give a task other params needs the role submitter on its queue");
-    who.check(Role::Submitter, &queue).map_err(|error| error.hidden_as(hidden))?;
-    create_tasks::check_accepting(&queue)?;
-    create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
-    let tenant = options.tenant.as_deref();
-    create_tasks::options::check_tenant(who, &queue, tenant)?;
-    create_tasks::options::check_files(who, options.files.as_ref(), tenant)?;
+    check_submission(state, who, (&queue, &options), "to give a task other params").await?;
     if options.secure_params.is_some() && !who.is_everywhere(Role::Operator) {
         let why =
             "to give other params to a task with secure parameters needs the role operator on all queues";

@@ -1,18 +1,22 @@
-//! Other params make another task: who may not submit it has it not run again with them.
+//! Other params make another task: who may not submit it has it not run again with them. A retry of an archived task makes a new one, too.
 
 use anyhow::ensure;
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, doc};
 use disbatch_core::accounts::{Grant, PasswordHash, Role, Scope};
+use disbatch_core::model::TaskId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::world::{PASSWORD, World};
 
 async fn rerun(world: &World, user: &str, id: ObjectId, body: Value) -> anyhow::Result<(u16, Value)> {
-    let path = format!("/tasks/{id}/rerun");
-    let answer = world.request(Method::POST, &path, Some(user)).json(&body).send().await?;
+    post(world, user, &format!("/tasks/{id}/rerun"), body).await
+}
+
+async fn post(world: &World, user: &str, path: &str, body: Value) -> anyhow::Result<(u16, Value)> {
+    let answer = world.request(Method::POST, path, Some(user)).json(&body).send().await?;
     Ok((answer.status().as_u16(), answer.json().await?))
 }
 
@@ -61,6 +65,29 @@ async fn who_may_not_submit_a_task_does_not_have_it_run_with_other_params() -> a
     queues.update_one(doc! { "_id": world.mine }, doc! { "$set": { "accepting": false } }).await?;
     let (code, refused) = rerun(&world, "otto", closed, json!({ "params": { "a": 1 } })).await?;
     ensure!(code == 409, "{code}: {refused}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn who_may_not_submit_a_task_has_none_made_of_an_archived_one() -> anyhow::Result<()> {
+    let world = world().await?;
+    let ours = world.task(world.other).await?;
+    set(&world, ours, doc! { "tenant": "acme" }).await?;
+    let of_acme = world.task(world.mine).await?;
+    set(&world, of_acme, doc! { "tenant": "acme" }).await?;
+    let plain = world.task(world.mine).await?;
+    let moved = world.store.archive_tasks(&[ours, of_acme, plain].map(TaskId)).await?.moved;
+    ensure!(moved == 3, "{moved}");
+    for (user, task, status, said) in [
+        ("olga", ours, 403, "submitter on its queue"),
+        ("otto", of_acme, 403, "acme"),
+        ("otto", plain, 200, "retry_of"),
+        ("operator", ours, 200, "retry_of"),
+        ("operator", of_acme, 200, "retry_of"),
+    ] {
+        let (code, answer) = post(&world, user, &format!("/tasks/{task}/retry"), json!({})).await?;
+        ensure!(code == status && answer.to_string().contains(said), "{user} {task}: {code}: {answer}");
+    }
     world.database.drop_database().await
 }
 
