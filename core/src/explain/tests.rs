@@ -195,6 +195,7 @@ fn relative(number: u8, status: Option<i64>) -> Relative {
         status: status.map(Status::from_code),
         node: None,
         since: None,
+        is_queue_gone: false,
     }
 }
 

@@ -110,7 +110,8 @@ fn holders(lock: &LockWait) -> String {
     let holder = |task: &Relative| {
         let status = task.status.map(|status| status.word().to_owned());
         let since = task.since.map(|since| format!("since {}", moment(since)));
-        let how: Vec<String> = status.into_iter().chain(since).collect();
+        let gone = task.is_queue_gone.then(|| "its queue is gone".to_owned());
+        let how: Vec<String> = status.into_iter().chain(since).chain(gone).collect();
         format!("{} ({})", name(task), how.join(", "))
     };
     let mut all: Vec<String> = lock.holders.iter().map(holder).collect();

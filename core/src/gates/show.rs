@@ -12,7 +12,7 @@ use super::blocked::{AfterFailed, AfterWhen, Blocked};
 use super::holders::Holder;
 use super::request::{LockMode, OF_ARRAYS};
 use crate::model::{QueueId, Status, Task, TaskId};
-use crate::store::{Store, StoreError, Stored, collect};
+use crate::store::{Store, StoreError, Stored, collect, collect_ids};
 
 /// So many of those who wait for a lock are told of.
 const WAITING: i64 = 100;
@@ -158,19 +158,23 @@ pub struct Relative {
     pub node: Option<String>,
     /// Since when it holds a lock, if that is what it has to do with.
     pub since: Option<DateTime>,
+    /// It holds a lock that another task waits for, and its queue was deleted.
+    pub is_queue_gone: bool,
 }
 
 impl Relative {
     /// Conceals all of it but how it is, if who asks may not see its queue.
     pub fn conceal(&mut self, sees: &impl Fn(Option<QueueId>) -> bool) {
         if !sees(self.queue) {
-            *self = Self { id: None, queue: None, status: self.status, node: None, since: self.since };
+            let Self { status, since, is_queue_gone, .. } = *self;
+            *self = Self { id: None, queue: None, status, node: None, since, is_queue_gone };
         }
     }
 
     /// A task of which nothing but the id is known.
     fn unknown(id: ObjectId) -> Self {
-        Self { id: Some(TaskId(id)), queue: None, status: None, node: None, since: None }
+        let id = Some(TaskId(id));
+        Self { id, queue: None, status: None, node: None, since: None, is_queue_gone: false }
     }
 
     fn of(id: ObjectId, task: &Document) -> Self {
@@ -243,7 +247,14 @@ impl Store {
         let held = lock.as_ref().map(Holder::all).unwrap_or_default();
         let before = doc! { "status": Status::Blocked, "needs_lock": name, "_id": { "$lt": task.id } };
         let before = self.tasks().count_documents(before).limit(COUNTED).await?;
-        let holders = self.told(&held).await?.into_iter().map(|(_, holder)| holder).collect();
+        let mut holders: Vec<Relative> =
+            self.told(&held).await?.into_iter().map(|(_, holder)| holder).collect();
+        let queues: Vec<QueueId> = holders.iter().filter_map(|holder| holder.queue).collect();
+        let queues = self.queues().find(doc! { "_id": { "$in": queues } }).projection(doc! { "_id": 1 });
+        let queues = collect_ids(queues).await?;
+        for holder in &mut holders {
+            holder.is_queue_gone = holder.queue.is_some_and(|queue| !queues.contains(&queue.0));
+        }
         Ok(LockWait { name: name.to_owned(), mode, holders, held_by: held.len() as u64, before })
     }
 
@@ -321,6 +332,7 @@ mod tests {
             status: Some(Status::Running),
             node: Some("n1".to_owned()),
             since: None,
+            is_queue_gone: false,
         };
         let lock = LockWait {
             name: "db".to_owned(),

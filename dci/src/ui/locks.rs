@@ -233,6 +233,7 @@ mod tests {
             status: Some(Status::Running),
             node: Some("<vm>".to_owned()),
             since: Some(DateTime::from_millis(1_795_163_067_344)),
+            is_queue_gone: false,
         }
     }
 

@@ -12,7 +12,7 @@ use disbatch_core::gates::{LockFilter, LockRequest};
 use disbatch_core::model::{QueueId, Selector, TaskId};
 use disbatch_core::node::{Draining, NodeChange};
 use disbatch_core::task::rerun::Downstream;
-use disbatch_core::task::{Retried, StartAt, TaskOptions};
+use disbatch_core::task::{CancelRequest, Cancelled, Retried, StartAt, TaskOptions};
 use disbatch_tests::{Script, World, always, eventually};
 use futures::TryStreamExt;
 use mongodb::Collection;
@@ -77,6 +77,29 @@ async fn a_lock_is_held_by_one_after_the_other() -> anyhow::Result<()> {
     assert_eq!(locks(&world).count_documents(doc! {}).await?, 0, "nobody holds it or wants it");
     assert_eq!(world.count(queue, doc! { "holds_locks": { "$exists": true } }).await?, 0);
     assert!(!is_found(&world).await?);
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_task_of_a_deleted_queue_keeps_its_lock_until_it_is_cancelled_and_is_named() -> anyhow::Result<()> {
+    let (world, queue) = world().await?;
+    let store = world.store();
+    let deleted = world.queue("P", doc! { "threads": 1 }).await?;
+    let (holder, next) = (submit(&world, deleted, &["db"]).await?, submit(&world, queue, &["db"]).await?);
+    pass(&store).await?;
+    let explained = async || {
+        let facts = store.facts_of_task(next).await?.context("no task")?;
+        anyhow::Ok(explain(&facts, Reader::OfAll).gates[1].text.clone())
+    };
+    let text = explained().await?;
+    assert!(text.contains(&format!("{holder} (queued, since ")) && !text.contains("gone"), "{text}");
+    store.delete_queue(&Selector::Id(deleted.0)).await?.context("no queue")?;
+    let text = explained().await?;
+    assert!(text.contains(&holder.to_string()) && text.ends_with(", its queue is gone)."), "{text}");
+    let request = CancelRequest { by: "ann".to_owned(), reason: None };
+    assert_eq!(store.cancel_task(holder, &request).await?, Cancelled::Cancelled);
+    pass(&store).await?;
+    assert_eq!(world.status(next).await?, -2);
     world.end().await
 }
 
