@@ -104,7 +104,7 @@ impl TagIndex {
     }
 
     /// What is stored. One that this release does not know is none.
-    pub(crate) fn stored(paths: Option<&Bson>) -> Self {
+    pub fn stored(paths: Option<&Bson>) -> Self {
         Self::of(stored(paths)).unwrap_or_default()
     }
 
@@ -115,14 +115,24 @@ impl TagIndex {
     /// Adds to the tags of a new task what it has in its parameters: text, numbers, true and false. What would be no tag, as it is
     /// too long, is left out.
     pub(crate) fn mark(&self, task: &mut Document) {
-        let Ok(params) = task.get_document("params") else { return };
-        let tag = |(name, path): &(String, String)| Some(format!("{name}={}", text(at(params, path)?)?));
-        let found: Vec<String> = self.0.iter().filter_map(tag).filter(|tag| is_tag(tag)).collect();
+        let found = self.found(task);
         if !found.is_empty() {
             let own = stored(task.get(TAGS));
             let more = found.into_iter().filter(|tag| !own.contains(tag));
             task.insert(TAGS, own.iter().cloned().chain(more).collect::<Vec<String>>());
         }
+    }
+
+    /// The tags that a task was given: all but those that it has in its parameters.
+    pub fn given(&self, task: &Document) -> Vec<String> {
+        let found = self.found(task);
+        stored(task.get(TAGS)).into_iter().filter(|tag| !found.contains(tag)).collect()
+    }
+
+    fn found(&self, task: &Document) -> Vec<String> {
+        let Ok(params) = task.get_document("params") else { return Vec::new() };
+        let tag = |(name, path): &(String, String)| Some(format!("{name}={}", text(at(params, path)?)?));
+        self.0.iter().filter_map(tag).filter(|tag| is_tag(tag)).collect()
     }
 }
 
@@ -147,11 +157,8 @@ impl Store {
         let queue = self.queues().find_one(doc! { "_id": task.queue }).projection(doc! { INDEX: 1 }).await?;
         let queue = queue.map(Document::from).unwrap_or_default();
         let index = TagIndex::stored(queue.get(INDEX));
-        let mut of_params = doc! { "params": task.params().clone() };
-        index.mark(&mut of_params);
-        let of_params = stored(of_params.get(TAGS));
-        let own = stored(task.rest.get(TAGS)).into_iter().filter(|tag| !of_params.contains(tag));
-        let mut with = doc! { "params": params.clone(), TAGS: own.collect::<Vec<String>>() };
+        let own = index.given(&doc! { "params": task.params().clone(), TAGS: stored(task.rest.get(TAGS)) });
+        let mut with = doc! { "params": params.clone(), TAGS: own };
         index.mark(&mut with);
         Ok(stored(with.get(TAGS)))
     }

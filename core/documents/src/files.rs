@@ -49,7 +49,7 @@ impl TaskFiles {
     /// Those of a task: its own, or what its queue says.
     pub fn of(task: &Task, queue: Option<&Queue>) -> Result<Option<Self>, String> {
         let of_queue = queue.and_then(|queue| queue.rest.get(FILES));
-        match own(task).or(of_queue) {
+        match own(task.rest.get(FILES)).or(of_queue) {
             None => Ok(None),
             Some(files) if Self::are_from_params(files) => {
                 let params = task.params().as_document();
@@ -73,6 +73,11 @@ impl TaskFiles {
         field.map_or(Ok(None), |files| Self::read(files, Unknown::Ignored))
     }
 
+    /// The same of a task alone: without what its queue said when it ran.
+    pub fn own_of_field(field: Option<&Bson>) -> Result<Option<Self>, String> {
+        Self::of_field(own(field))
+    }
+
     pub fn document(&self) -> Document {
         let mut document = Document::new();
         if let Some(input) = &self.input {
@@ -92,7 +97,7 @@ impl TaskFiles {
     /// was before.
     pub fn document_of_run(&self, task: &Task, taken: Option<i64>, made: Option<i64>) -> Document {
         let mut document = self.document();
-        if own(task).is_none() {
+        if own(task.rest.get(FILES)).is_none() {
             document.insert(OF_QUEUE, true);
         }
         for (key, field, value) in [("input", "taken", taken), ("output", "version", made)] {
@@ -189,9 +194,9 @@ fn part(name: &SetName, patterns: &[String]) -> Document {
     part
 }
 
-fn own(task: &Task) -> Option<&Bson> {
+fn own(field: Option<&Bson>) -> Option<&Bson> {
     let is_of_queue = |files: &Bson| files.as_document().is_some_and(|files| files.contains_key(OF_QUEUE));
-    task.rest.get(FILES).filter(|files| **files != Bson::Null && !is_of_queue(files))
+    field.filter(|files| **files != Bson::Null && !is_of_queue(files))
 }
 
 #[cfg(test)]
@@ -283,6 +288,7 @@ mod tests {
         let files = TaskFiles::of(&plain, Some(&of_queue)).unwrap().unwrap();
         let recorded = files.document_of_run(&plain, None, Some(2));
         assert_eq!(recorded, doc! { "output": { "name": "logs", "version": 2_i64 }, "of_queue": true });
+        assert_eq!(TaskFiles::own_of_field(Some(&recorded.clone().into())), Ok(None));
         // The next attempt asks the queue again.
         let again = task(doc! { "files": recorded });
         let other = queue(doc! { "files": { "output": { "name": "other" } } });

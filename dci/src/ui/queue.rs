@@ -11,11 +11,13 @@ pub mod versions;
 use actix_web::HttpRequest;
 use actix_web::web::Data;
 use askama::Template;
-use bson::doc;
+use bson::{Bson, Document, doc};
 use disbatch_core::accounts::Role;
 use disbatch_core::explain::Reader;
 use disbatch_core::model::Queue;
 use disbatch_core::plugin::Template as Prefilled;
+use disbatch_core::schedules::OPTIONS;
+use disbatch_core::tags::{INDEX, TAGS, TagIndex};
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
@@ -29,6 +31,7 @@ use crate::state::State;
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::Charts;
 use crate::ui::schema::{Field, Form};
+use crate::ui::task::options_again;
 use crate::ui::tasks::params_of;
 use crate::ui::{Rendered, live, text};
 use crate::{json, ui};
@@ -39,6 +42,9 @@ pub use lists::how_it_failed;
 use settings::Settings;
 
 const MARKS: i64 = 20;
+
+/// The options of tasks that have a field whether they are set or not.
+const FIELDS: [&str; 5] = ["timeout", "max_attempts", "group", "priority", TAGS];
 
 #[derive(Template)]
 #[template(path = "queue.html")]
@@ -51,6 +57,8 @@ struct QueuePage<'a> {
     fields: Vec<Field>,
     json: String,
     template: Prefilled,
+    /// Further options of a task that is run again.
+    others: Vec<(String, String)>,
     has_keys: bool,
     charts: Charts,
 }
@@ -100,31 +108,44 @@ pub async fn render(state: Data<State>, who: Who, named: NamedQueue, Lenient(par
         state.catalogue(),
     )?;
     let again = again(&state, &who, &queue, &params).await?;
+    let (is_again, others) = (again.is_some(), again.as_ref().map(without_field).unwrap_or_default());
     // A task that is run again has what it had.
-    let template = if again.is_some() { Prefilled::default() } else { template_of(&plugins, &queue) };
-    let again = again.or_else(|| Some(template.params.clone()).filter(|params| !params.is_empty()));
+    let template = again.unwrap_or_else(|| template_of(&plugins, &queue));
+    let begun = Some(template.params.clone()).filter(|params| is_again || !params.is_empty());
     let charts = charts::first(queue.id, span, &points);
-    let page = page(&facts, plugins.names(), (form_of(&plugins, &queue), again), charts);
+    let page = page(&facts, plugins.names(), (form_of(&plugins, &queue), begun), charts);
     let tab = Some(Tab::of(&params)).filter(|tab| page.tabs().contains(tab)).unwrap_or(Tab::Now);
-    ui::render(&QueuePage { tab, template, has_keys: !state.keys.is_empty(), ..page })
+    ui::render(&QueuePage { tab, template, others, has_keys: !state.keys.is_empty(), ..page })
 }
 
-/// The parameters of the task that is to be run again with others, if the address names one: of this queue, unless whoever
-/// asks may see all tasks.
+/// The parameters and options of the task that is to be run again with others, if the address names one: of this queue, unless
+/// whoever asks may see all tasks.
 async fn again(
     state: &State,
     who: &Who,
     queue: &Queue,
     params: &Params,
-) -> Result<Option<Map<String, Value>>, HttpError> {
+) -> Result<Option<Prefilled>, HttpError> {
     let Ok(id) = text(params.fields.get("task")).parse() else { return Ok(None) };
-    let task = state.store.find_task_fields(id, doc! { "params": 1, "parameters": 1, "queue": 1 }).await?;
-    let is_seen = |task: &bson::Document| {
+    let mut fields = doc! { "params": 1, "parameters": 1, "queue": 1, "tenant": 1 };
+    fields.extend(OPTIONS.map(|name| (name.to_owned(), Bson::Int32(1))));
+    let task = state.store.find_task_fields(id, fields).await?;
+    let is_seen = |task: &Document| {
         who.is_everywhere(Role::Viewer) || task.get_object_id("queue").is_ok_and(|id| id == queue.id.0)
     };
-    let of_task =
-        |task: bson::Document| Some(json::from_document(params_of(&task)?.as_document()?, Dates::Text));
+    let index = TagIndex::stored(queue.rest.get(INDEX));
+    let of_task = |task: Document| {
+        let params = json::from_document(params_of(&task)?.as_document()?, Dates::Text);
+        let options = options_again(&task, &index).into_iter();
+        let options = options.map(|(name, text)| (name.to_owned(), Value::from(text))).collect();
+        Some(Prefilled { params, options, ..Prefilled::default() })
+    };
     Ok(task.filter(is_seen).and_then(of_task))
+}
+
+fn without_field(again: &Prefilled) -> Vec<(String, String)> {
+    let others = again.options.keys().filter(|name| !FIELDS.contains(&name.as_str()));
+    others.map(|name| (name.clone(), again.option(name))).collect()
 }
 
 fn page<'a>(
@@ -140,6 +161,7 @@ fn page<'a>(
     QueuePage {
         json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
         template: Prefilled::default(),
+        others: Vec::new(),
         has_keys: false,
         tab: Tab::Now,
         facts,

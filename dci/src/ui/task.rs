@@ -27,6 +27,7 @@ use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::schedules::Schedule;
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
+use disbatch_core::tags::{INDEX, TagIndex};
 
 use crate::access::{Who, viewer};
 use crate::api::{explain, task, task_actions};
@@ -39,6 +40,7 @@ use crate::ui::names::{Called, title_of};
 use crate::ui::tasks::params_of;
 use crate::ui::{self, Rendered, integer, plain};
 use attempts::{Choice, Failed, Tabs};
+pub use facts::options_again;
 use facts::{AnswerBox, Facts, JsonText, OutcomeView, QueueLink};
 use graph::Graph;
 use life::{Head, Progress, Why};
@@ -61,6 +63,8 @@ struct TaskPage<'a> {
     resume: String,
     /// The page of its queue, whose form can be filled with its params; nothing if it is gone.
     form: String,
+    /// Options of a new task like it that have no field in the dialog.
+    again: Vec<(&'static str, String)>,
 }
 
 struct Look {
@@ -246,12 +250,15 @@ fn page<'a>(
         .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end, stderr.end));
     let form = queue.id.as_ref().filter(|_| queue.there);
     let form = form.map(|queue| format!("/queues/{queue}?tab=new&task={id}#new")).unwrap_or_default();
+    let mut again = options_again(task, &queue.index);
+    again.retain(|(name, _)| !["timeout", "max_attempts"].contains(name));
     TaskPage {
         id,
         task,
         queue,
         look,
         form,
+        again,
         table: facts::table(given),
         params,
         outputs,
@@ -279,6 +286,7 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     let max_attempts = queue.as_ref().and_then(|queue| Rules::of_queue(queue).max_attempts);
     let name = queue.as_ref().map_or_else(|| format!("{id} (deleted)"), Queue::display_name);
     let reason = queue.as_ref().and_then(Queue::reason).map(str::to_owned);
+    let index = queue.as_ref().map(|queue| TagIndex::stored(queue.rest.get(INDEX))).unwrap_or_default();
     let shadow = queue.as_ref().and_then(Shadow::of).zip(task.get_object_id("_id").ok());
     let shadow = shadow.filter(|(shadow, task)| shadow.has(TaskId(*task)));
     let shadow = match shadow.map(|(_, task)| shadow_id(TaskId(task))) {
@@ -287,7 +295,7 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     };
     let queue = queue.unwrap_or_else(|| Queue::without_document(QueueId(*id)));
     let role = viewer::role_on_task(&queue, tenant);
-    Ok(QueueLink { id: Some(id.to_hex()), name, there, reason, title, max_attempts, role, shadow })
+    Ok(QueueLink { id: Some(id.to_hex()), name, there, reason, title, max_attempts, role, shadow, index })
 }
 
 /// After so long all of an ended task is looked at again: its queue may have another name.

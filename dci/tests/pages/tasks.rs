@@ -90,6 +90,34 @@ async fn a_search_finds_text_and_its_actions_spare_what_it_left_out() -> anyhow:
 }
 
 #[tokio::test]
+async fn a_task_is_run_again_with_what_it_was_submitted_with() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queues = world.database.database.collection::<Document>("queues");
+    queues.update_one(doc! { "_id": world.queue }, doc! { "$set": { "index": ["params.to"] } }).await?;
+    let mut task = tried_again(world.queue)?;
+    task.extend(doc! {
+        "locks": ["db/2", "schedule:x"], "group": "a/b", "tags": ["to=<Ada>", "urgent"], "grace": 1.5, "unique": "k",
+        "files": { "input": { "name": "data", "taken": 3_i64 } },
+    });
+    let id = task.get_object_id("_id")?;
+    world.database.database.collection::<Document>("tasks").insert_one(&task).await?;
+    for path in [format!("/tasks/{id}"), format!("/queues/{}?tab=new&task={id}", world.queue)] {
+        let html = world.page(&path).await?;
+        for part in [
+            "name=\".locks\" value=\"db/2\"",
+            "name=\".group\" value=\"a/b\"",
+            "name=\".tags\" value=\"urgent\"",
+            "name=\".grace\" value=\"1.5\"",
+            "name=\".files\" value=\"{&#34;input&#34;:{&#34;name&#34;:&#34;data&#34;}}\"",
+        ] {
+            assert!(html.contains(part), "{part} is not in {path}: {html}");
+        }
+        assert!(!html.contains("value=\"k\""), "{path}: {html}");
+    }
+    world.database.drop_database().await
+}
+
+#[tokio::test]
 async fn an_ended_task_tells_when_it_is_tried_again() -> anyhow::Result<()> {
     let world = World::new().await?;
     let mut task = tried_again(world.queue)?;

@@ -213,7 +213,8 @@ async fn params_have_room_in_the_dialog() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;
     let queue = world.queue(SHELL, doc! { "name": "shell", "threads": 0 }).await?;
-    let id = submit(&site, queue, "true", json!({})).await?;
+    let options = json!({ ".locks": "db/2", ".group": "a/b", ".priority": 5, ".tags": "x,y", ".grace": 1.5, ".unique": "k" });
+    let id = submit(&site, queue, "true", options).await?;
     visit(async |browser| {
         browser.open(&site.url(&format!("/tasks/{id}"))).await?;
         browser.page().click("link", "Run again with changes").await?;
@@ -227,6 +228,8 @@ async fn params_have_room_in_the_dialog() -> anyhow::Result<()> {
         browser.script(twice, json!([])).await?;
         browser.page().until_text("This is the new task.").await?;
         ensure!(world.count(queue, doc! {}).await? == 2, "twice is once");
+        let same = doc! { "locks": ["db/2"], "group": "a/b", "priority": 5, "tags": ["x", "y"], "grace": 1.5 };
+        ensure!(world.count(queue, same).await? == 2, "it has what the first one was submitted with");
         Ok(())
     })
     .await?;

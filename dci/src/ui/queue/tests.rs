@@ -215,9 +215,19 @@ fn a_task_can_be_run_again_with_other_parameters() {
     let again = json!({ "to": "you <b>", "more": 1 });
     let charts = charts::first(facts.queue.id, Span::Hour, &[]);
     let page = page(&facts, &[], (Some(form()), again.as_object().cloned()), charts);
-    let html = QueuePage { tab: Tab::New, ..page }.render().unwrap();
+    let options = json!({ "group": "a/<b>", "locks": "db/2", "steps": "[{}]" }).as_object().cloned();
+    let template = Prefilled { options: options.unwrap_or_default(), ..Prefilled::default() };
+    let others = without_field(&template);
+    let html = QueuePage { tab: Tab::New, template, others, ..page }.render().unwrap();
     assert!(html.contains("name=\"/to\" value=\"you &#60;b&#62;\""), "{html}");
     assert!(html.contains("&#34;more&#34; : 1,") && !html.contains("<b>"), "{html}");
+    for part in [
+        "name=\".group\" value=\"a/&#60;b&#62;\"",
+        "name=\".locks\" value=\"db/2\"",
+        "name=\".steps\" value=\"[{}]\"",
+    ] {
+        assert_eq!(html.matches(part).count(), 2, "with the form, and with JSON: {part} in {html}");
+    }
 }
 
 #[test]

@@ -4,18 +4,24 @@ use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
-use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, number};
-use disbatch_core::schedules::Schedule;
+use disbatch_core::gates::LockRequest;
+use disbatch_core::model::{
+    FILES, PLUGIN_VERSION, SHADOW_OF, STEPS, TaskFiles, TaskId, TraceContext, number,
+};
+use disbatch_core::schedules::{OPTIONS, Schedule};
+use disbatch_core::tags::{TAGS, TagIndex};
 use disbatch_core::task::question::{ANSWER, Awaiting, OnDeadline};
 
 use super::attempts;
 use super::life::{exit, who_and_why};
+use super::timeline::asked_for;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::names::Link;
 use crate::ui::parts::{When, limit_span, waited};
 use crate::ui::tasks::tags_of;
 use crate::ui::{integer, plain};
+use crate::values::tag_line;
 
 const SHOWN_BYTES: usize = 64 * 1024;
 
@@ -39,6 +45,8 @@ pub struct QueueLink {
     pub max_attempts: Option<i64>,
     pub role: Option<Role>,
     pub shadow: Option<TaskId>,
+    /// Which parameters of its tasks are tags.
+    pub index: TagIndex,
 }
 
 impl QueueLink {
@@ -175,6 +183,27 @@ impl OutcomeView {
     }
 }
 
+/// What a new task like this one is submitted with besides its params: those options that it has, as fields of a form have them. What was for
+/// that one time is none of them, nor its unique key. `index` is that of its queue.
+pub fn options_again(task: &Document, index: &TagIndex) -> Vec<(&'static str, String)> {
+    let text = |name: &'static str| match name {
+        STEPS => asked_for(task),
+        TAGS => tag_line(&index.given(task)),
+        FILES => {
+            let files = TaskFiles::own_of_field(task.get(FILES)).ok().flatten();
+            plain(files.map(|files| Bson::from(files.document())).as_ref())
+        }
+        "locks" => {
+            // Those of its array and its schedule are not for others.
+            let locks = task.get_array(name).into_iter().flatten().filter_map(Bson::as_str);
+            locks.filter(|lock| lock.parse::<LockRequest>().is_ok()).collect::<Vec<_>>().join(",")
+        }
+        other => plain(task.get(other)),
+    };
+    let all = OPTIONS.into_iter().chain(["tenant"]).map(|name| (name, text(name)));
+    all.filter(|(_, text)| !text.is_empty()).collect()
+}
+
 fn times(task: &Document) -> Vec<(&'static str, When)> {
     let external = task.get_document("external").ok();
     let external = external.filter(|external| external.contains_key("since"));
@@ -263,6 +292,7 @@ impl<'a> AnswerBox<'a> {
 
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
     use bson::{DateTime, doc};
     use serde::Deserialize as _;
 
@@ -327,6 +357,34 @@ mod tests {
             html.contains("none yet") && html.contains("q (deleted)") && !html.contains("failed."),
             "{html}"
         );
+    }
+
+    #[test]
+    fn what_was_asked_for_is_asked_for_again() {
+        let task = doc! {
+            "params": { "to": "ada" }, "timeout": 90_i64, "grace": 1.5, "backoff": { "base": 2.0 }, "group": "a/b", "priority": 5_i64,
+            "tenant": "acme", "tags": ["to=ada", "a, b", "urgent"], "locks": ["array:6b/4", "db/2", "r", "schedule:x"],
+            "steps": [{ "name": "get", "status": 1 }],
+            "files": { "input": { "name": "data", "taken": 3_i64 }, "output": { "name": "out", "version": 7_i64 } },
+            "unique": "k", "deadline": at(0), "run_at": at(0), "after": [ObjectId::new()], "attempt": 3,
+        };
+        let index = TagIndex::of(vec!["params.to".to_owned()]).unwrap();
+        let files = r#"{"input":{"name":"data"},"output":{"name":"out"}}"#;
+        let expected = [
+            ("timeout", "90"),
+            ("grace", "1.5"),
+            ("backoff", r#"{"base":2.0}"#),
+            ("group", "a/b"),
+            ("priority", "5"),
+            ("locks", "db/2,r"),
+            ("tags", r#"["a, b","urgent"]"#),
+            ("steps", r#"[{"name":"get"}]"#),
+            ("files", files),
+            ("tenant", "acme"),
+        ];
+        assert_eq!(options_again(&task, &index), expected.map(|(name, text)| (name, text.to_owned())));
+        let of_queue = doc! { "files": { "output": { "name": "logs" }, "of_queue": true }, "locks": "odd" };
+        assert!(options_again(&of_queue, &TagIndex::default()).is_empty());
     }
 
     #[test]

@@ -80,7 +80,10 @@ fn the_page_of_a_running_task_follows_it() {
 
 #[test]
 fn what_can_be_done_has_a_form_without_script() {
-    let html = shown(&doc! { "status": -2, "params": { "a": "</textarea><script>" }, "timeout": 90 }, "");
+    let task = doc! {
+        "status": -2, "params": { "a": "</textarea><script>" }, "timeout": 90, "locks": ["db/2"], "group": "<a>",
+    };
+    let html = shown(&task, "");
     for part in [
         "action=\"/tasks/6b0003bb686c8275d8013333/cancel\" method=\"post\"",
         "action=\"/tasks/6b0003bb686c8275d8013333/retry\" method=\"post\"",
@@ -89,12 +92,15 @@ fn what_can_be_done_has_a_form_without_script() {
         "name=\".then\" value=\"/tasks/{id}\"",
         "name=\"queue\" value=\"6b0003bb686c8275d70dc2f1\"",
         "name=\".timeout\" value=\"90\"",
+        "<input type=\"hidden\" name=\".locks\" value=\"db/2\">",
+        "<input type=\"hidden\" name=\".group\" value=\"&#60;a&#62;\">",
         "&#60;/textarea&#62;&#60;script&#62;",
         "href=\"#cancel\"",
         "href=\"/queues/6b0003bb686c8275d70dc2f1?tab=new&#38;task=6b0003bb686c8275d8013333#new\"",
     ] {
         assert!(html.contains(part), "{part} is not in {html}");
     }
+    assert_eq!(html.matches("name=\".timeout\"").count(), 1, "{html}");
     assert!(!html.contains("too long for this field"), "{html}");
     assert!(!html.contains("href=\"#retry\""), "it has not ended: {html}");
 }
