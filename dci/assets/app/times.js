@@ -1,5 +1,5 @@
 // Times: <time datetime> is told as "3 min ago", and in full when it is pointed at; one with `data-exact` as clocks show it ("short": without what goes without saying). All are in the reader's zone, whose
-// name is put into each `data-zone`.
+// name is put into each `data-zone`, save those of forms: these name the zone in which the server has filled their fields.
 
 const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 const relative = (seconds) => {
@@ -29,7 +29,10 @@ const chosenZone = () => {
     return { name, isOwn, clock: clockIn(name) };
   } catch { return { name: "UTC", isOwn: false, clock: UTC }; }
 };
+const cookiesBefore = document.cookie;
 let zone = chosenZone();
+// The server hears of the zone just now: it has filled fields in another one than that in which it will read them.
+if (document.cookie !== cookiesBefore && findAll("form [data-zone]").some((mark) => mark.textContent !== zone.name)) location.reload();
 
 const inFull = (at) => (zone.name === "UTC" ? "" : `${zone.clock.format(at)} ${zone.name}\n`) + `${UTC.format(at)} UTC`;
 
@@ -52,7 +55,7 @@ const tellTimes = (root = document, isOther = false) => {
     const text = isExact ? exactly(at, time.dataset.exact === "short") : relative((Date.now() - at) / 1000);
     if (time.textContent !== text) time.textContent = text;
   }
-  for (const mark of findAll("[data-zone]", root)) if (mark.textContent !== zone.name) mark.textContent = zone.name;
+  for (const mark of findAll("[data-zone]", root)) if ((isOther || !mark.closest("form")) && mark.textContent !== zone.name) mark.textContent = zone.name;
 };
 tellTimes();
 setInterval(() => { if (!document.hidden) tellTimes(); }, 5000);
@@ -68,11 +71,16 @@ const showZones = () => {
   zones.value = zone.isOwn ? "mine" : zone.name;
 };
 showZones();
+/** Has the page made in the other zone, fields of forms with it. What somebody has typed is not to be lost: then the fields are left alone. */
 const changeZone = () => {
+  const { name } = zone;
   zone = chosenZone();
   showZones();
+  if (zone.name === name) return;
+  if (!find("form[data-dirty]")) { location.reload(); return; }
   tellTimes(document, true);
   document.dispatchEvent(new CustomEvent("disbatch:zone"));
+  toast(`Times in forms are those of ${zone.name} now. What is in their fields has stayed as it was: check it.`, { tone: "info" });
 };
 zones.addEventListener("change", () => {
   const { value } = zones;

@@ -47,6 +47,35 @@ async fn histories_and_charts_are_in_the_zone_that_was_chosen() -> anyhow::Resul
 }
 
 #[tokio::test]
+async fn fields_have_times_of_the_zone_that_their_labels_name() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    visit(async |browser| {
+        browser.time_zone("Europe/Berlin").await?;
+        // The first page is asked for before the server can know the zone.
+        browser.open(&site.url("/tasks?.created_since=2026-11-20T08:24:27Z")).await?;
+        let page = browser.page();
+        let shows = |zone: &str, time: &str| {
+            format!(
+                "const field = document.querySelector('[name=\".created_since\"]');
+                return field.value === '{time}' && field.closest('label').textContent.includes('({zone})')"
+            )
+        };
+        browser.until("the time in Berlin", &shows("Europe/Berlin", "2026-11-20T09:24:27")).await?;
+        page.choose("Time zone", "UTC").await?;
+        browser.until("the time in UTC", &shows("UTC", "2026-11-20T08:24:27")).await?;
+        // What somebody has typed stays. All of the form is read in the other zone from then on, and its labels say so.
+        page.fill("Params contain", "ada").await?;
+        page.choose("Time zone", "My time: Europe/Berlin").await?;
+        page.until_text("Times in forms are those of Europe/Berlin now.").await?;
+        browser.until("another label", &shows("Europe/Berlin", "2026-11-20T08:24:27")).await?;
+        let typed = "return document.querySelector('[name=\".text\"]').value === 'ada'";
+        browser.until("what was typed", typed).await.map(drop)
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
 async fn pages_without_script_and_their_forms_keep_to_the_zone() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;
