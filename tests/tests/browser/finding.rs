@@ -125,7 +125,7 @@ async fn failed_tasks_of_today_of_a_queue_are_retried_in_three_clicks() -> anyho
     visit(async |browser| {
         browser.open(&site.url(&format!("/tasks?queue={mail}"))).await?;
         let page = browser.page();
-        page.click("link", "Failed today").await?;
+        page.click("link", "Failed, made today").await?;
         page.until_no_text("edsger").await?;
         page.until_text("2 match:").await?;
         page.click("button", "Retry all").await?;

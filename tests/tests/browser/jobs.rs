@@ -61,7 +61,7 @@ async fn retrying_what_failed_today_in_a_queue_takes_three() -> anyhow::Result<(
     visit(async |browser| {
         at_overview(browser, &site).await?;
         let page = browser.page();
-        page.click("link", "Failed tasks of mail of today").await?;
+        page.click("link", "Failed tasks of mail, made today").await?;
         page.click("button", "Retry all").await?;
         let dialog = browser.part("dialog[open]", "Retry 1 task: failed, mail, created today");
         dialog.click("button", "Retry it").await?;

@@ -154,7 +154,7 @@ impl Search {
             Self { created: Asked::word(created), oldest, ..of_status }.address(None)
         };
         [
-            ("Failed today", view("today", "2", false)),
+            ("Failed, made today", view("today", "2", false)),
             ("Oldest running", view("", "0", true)),
             ("Waiting longest", view("", "-2", true)),
         ]
@@ -409,6 +409,8 @@ mod tests {
         assert_eq!(found.toggled("0").statuses, ["2", "-2", "0"]);
         assert_eq!(found.scope(&names), "failed or queued, <mail>");
         assert_eq!(found.views()[0].1, format!("/tasks?queue={QUEUE}&status=2&.created=today"));
+        // One that was made before and has failed today is not found.
+        assert_eq!(found.views()[0].0, "Failed, made today");
         assert_eq!(found.views()[2].1, format!("/tasks?queue={QUEUE}&status=-2&.order=id"));
     }
 
