@@ -138,7 +138,7 @@ impl Lacking {
         match self {
             Self::Plugin => "no plugin",
             Self::UsablePlugin(_) => "no usable plugin",
-            Self::Node => "no node is alive",
+            Self::Node => "no node takes tasks",
             Self::NodeWith(plugin) if plugin.version().is_some() => "no node has its version",
             Self::NodeWith(_) => "no node has its plugin",
         }
@@ -395,6 +395,7 @@ mod tests {
         assert!(matches!(of("no; name", &[]), Some(Lacking::UsablePlugin(_))));
         assert_eq!(of("P", &[]), Some(Lacking::Node));
         assert_eq!(of("P", &[with(NodeState::Draining, &["P"])]), Some(Lacking::Node));
+        assert_eq!(Lacking::Node.word(), "no node takes tasks", "one that drains is alive");
         let other = of("P", &[with(NodeState::Alive, &["Q"])]);
         assert_eq!(other, Some(Lacking::NodeWith("P".parse().unwrap())));
         assert_eq!(of("P", &[with(NodeState::Alive, &["Q"]), with(NodeState::Alive, &["P"])]), None);

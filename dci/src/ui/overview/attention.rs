@@ -51,9 +51,14 @@ impl Attention {
         alarms.extend(facts.queues.iter().filter_map(asks));
         alarms.extend(facts.queues.iter().filter_map(|queue| of_queue(queue, &nodes, facts.now.server)));
         let mut notices = Notice::all(alarms);
-        if nodes.iter().all(|(state, _)| !state.is_up()) && facts.queues.iter().any(|q| q.oldest.is_some()) {
-            let text = "No node is alive: nothing runs the tasks that wait.".to_owned();
-            notices.insert(0, Notice::alone(false, text, Some(("/nodes".to_owned(), "Nodes"))));
+        let some = |is: fn(NodeState) -> bool| nodes.iter().any(|(state, _)| is(*state));
+        let of_all = match (some(NodeState::is_up), some(|state| state == NodeState::Alive)) {
+            (false, _) => Some((false, "No node is alive: nothing runs the tasks that wait.")),
+            (true, false) => Some((true, "All nodes are draining: nothing starts the tasks that wait.")),
+            (true, true) => None,
+        };
+        if let Some((meant, text)) = of_all.filter(|_| facts.queues.iter().any(|q| q.oldest.is_some())) {
+            notices.insert(0, Notice::alone(meant, text.to_owned(), Some(("/nodes".to_owned(), "Nodes"))));
         }
         // What nobody wanted comes first.
         notices.sort_by_key(|notice| notice.meant);
@@ -436,6 +441,17 @@ mod tests {
         let many = (0..9).map(|number| dead(format!("n{number}"))).collect();
         let named = (0..9).map(|number| format!("n{number}")).collect::<Vec<_>>().join(", ");
         assert_eq!(texts(vec![], many), [format!("9 nodes have not been heard of for a while: {named}")]);
+    }
+
+    #[test]
+    fn nodes_that_all_drain_start_nothing() {
+        let draining = || node(doc! { "draining": true });
+        let told = ["All nodes are draining: nothing starts the tasks that wait."];
+        assert_eq!(texts(vec![queue(doc! {})], vec![draining(), draining()]), told);
+        assert_eq!(texts(vec![queue(doc! {})], vec![draining(), node(doc! {})]), [""; 0]);
+        let mut idle = queue(doc! {});
+        idle.oldest = None;
+        assert_eq!(texts(vec![idle], vec![draining()]), [""; 0]);
     }
 
     #[test]
