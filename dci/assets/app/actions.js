@@ -249,6 +249,9 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
 });
 document.addEventListener("htmx:afterSwap", () => { tellTimes(); document.dispatchEvent(new CustomEvent("disbatch:changed")); });
 
+// What leads to a page that only the browser can ask for: whatever is wrong has been told here, and nothing that was typed is lost.
+on("disbatch:done", "form[data-leads]", (_, form) => form.submit());
+
 // What somebody has typed or ticked is not to be lost to an update.
 on("input", "form", ({ target }, form) => { if (isField(target) || target.matches("[type=checkbox], [type=radio]")) form.dataset.dirty = ""; });
 on("reset", "form", (_, form) => { delete form.dataset.dirty; clearComplaint(form); });

@@ -166,6 +166,12 @@ async fn the_past_is_made_up_for_when_it_was_confirmed() -> anyhow::Result<()> {
         browser.open(&site.url("/schedules/nightly")).await?;
         let page = browser.page();
         let form = browser.part("#backfill", "From");
+        form.fill("From", "soon").await?;
+        form.fill("At most", "7").await?;
+        form.click("button", "Preview").await?;
+        form.until_text("from must be a time").await?;
+        let typed = "return document.querySelector('#backfill [name=limit]').value === '7'";
+        browser.until("what was typed", typed).await?;
         form.fill("From", "2025-03-01").await?;
         form.fill("Until", "2025-03-04").await?;
         form.click("button", "Preview").await?;

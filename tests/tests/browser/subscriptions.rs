@@ -92,7 +92,9 @@ async fn what_is_wrong_with_a_subscription_is_said() -> anyhow::Result<()> {
         form.fill("Name", "nights").await?;
         form.fill("Address of the webhook, or of the mail server", "hooks.example.org").await?;
         form.click("button", "Create subscription").await?;
-        browser.page().until_text("url: expected an address with http:// or https://").await?;
+        form.until_text("url: expected an address with http:// or https://").await?;
+        let typed = "return document.querySelector('#new-title + form [name=name]').value === 'nights'";
+        browser.until("what was typed", typed).await?;
         let complaints = browser.complaints().await?;
         ensure!(complaints.iter().all(|text| text.contains("400")), "{complaints:?}");
         Ok(())
