@@ -134,6 +134,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::tenants::list,
         api::tenants::get,
         api::tenants::set,
+        api::tenants::set_by_form,
         api::tenants::delete,
         api::admission::lift_by_form,
         api::tenants::delete_by_form,

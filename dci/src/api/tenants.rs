@@ -33,7 +33,7 @@ pub async fn list(state: Data<State>) -> Answer {
 }
 
 pub async fn render(state: Data<State>) -> Rendered {
-    ui::render(&TenantsPage { tenants: all(&state).await? })
+    ui::render(&TenantsPage { tenants: all(&state).await?, new: Tenant::default() })
 }
 
 /// What a tenant may take, and what it takes now. Numbers above 10,000 are told as 10,001.
@@ -64,15 +64,21 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    let fits = (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
-    if !fits {
-        return Err(HttpError::bad_request(format!("a tenant's name has 1 to {LONGEST_NAME} characters")));
-    }
-    let limits = json::document(&params.change::<TenantLimits>()?)?;
-    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Tenant, name.clone()));
-    let set = |store: Store| async move { store.set_tenant(&of, limits).await };
-    changes::alter(&state, &who, (Verb::TenantSet, object), set).await?;
-    redirect::reply(&params, &one(&state, &name).await?)
+    redirect::reply(&params, &store(&state, &who, name.into_inner(), &params).await?)
+}
+
+/// Sets what the tenant that a form names may take at most. It need not be known yet.
+#[utoipa::path(
+    post, path = "/ui/tenants", tag = "service", operation_id = "setTenantByForm",
+    request_body(content = TenantLimits, content_type = "application/x-www-form-urlencoded"),
+    responses(
+        (status = 303, description = "Set; the list of tenants is next."),
+        (status = 400, description = "A field is wrong. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
+    ),
+)]
+pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> Answer {
+    let name = params.fields.remove("name").and_then(|name| name.as_str().map(|name| name.trim().to_owned()));
+    redirect::lead(store(&state, &who, name.unwrap_or_default(), &params).await, "/tenants")
 }
 
 /// Removes all limits of a tenant. Its queues, tasks and schedules stay.
@@ -102,6 +108,18 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
     redirect::lead(delete(state, who, name).await, "/tenants")
 }
 
+async fn store(state: &State, who: &Who, name: String, params: &Params) -> Result<Tenant, HttpError> {
+    let fits = (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+    if !fits {
+        return Err(HttpError::bad_request(format!("a tenant's name has 1 to {LONGEST_NAME} characters")));
+    }
+    let limits = json::document(&params.change::<TenantLimits>()?)?;
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Tenant, name.as_str()));
+    let set = |store: Store| async move { store.set_tenant(&of, limits).await };
+    changes::alter(state, who, (Verb::TenantSet, object), set).await?;
+    one(state, &name).await
+}
+
 fn no_tenant(name: &str) -> HttpError {
     HttpError::not_found(format!("no tenant '{name}'"))
 }
@@ -129,6 +147,8 @@ async fn one(state: &State, name: &str) -> Result<Tenant, HttpError> {
 #[template(path = "tenants.html")]
 struct TenantsPage {
     tenants: Vec<Tenant>,
+    /// One that has neither limits nor a queue yet.
+    new: Tenant,
 }
 
 /// The fields of the form: what each is called, the limit, and how much of it is taken.
@@ -151,7 +171,8 @@ mod tests {
     fn limits_are_fields_of_a_form() {
         let tenant = Tenant { tenant: "<acme>".to_owned(), queues: 1, ..Tenant::default() };
         let limited = Tenant { max_queued: Some(1000), waiting: 17, ..tenant.clone() };
-        let html = TenantsPage { tenants: vec![limited] }.render().unwrap();
+        let page = |tenants| TenantsPage { tenants, new: Tenant::default() }.render().unwrap();
+        let html = page(vec![limited]);
         for part in [
             "&#60;acme&#62;",
             "action=\"/tenants/%3Cacme%3E\"",
@@ -159,12 +180,15 @@ mod tests {
             "name=\"max_queued\" value=\"1000\"",
             "name=\"max_per_day\" value=\"\"",
             "action=\"/ui/tenants/%3Cacme%3E/delete\"",
+            "action=\"/ui/tenants\"",
+            "<input name=\"name\" required",
+            "<label>Waiting tasks <input type=\"number\" name=\"max_queued\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        let html = TenantsPage { tenants: vec![tenant] }.render().unwrap();
+        let html = page(vec![tenant]);
         assert!(!html.contains("/delete\""), "{html}");
-        assert!(TenantsPage { tenants: vec![] }.render().unwrap().contains("no tenants yet"));
+        assert!(page(vec![]).contains("no tenants yet"));
     }
 
     #[test]

@@ -321,6 +321,7 @@ fn admission(routes: &mut Routes<'_>) {
         )
         // What only forms of pages send.
         .add(at("/ui/admission/lift").post(Somewhere(Operator), api::admission::lift_by_form))
+        .add(at("/ui/tenants").post(Everywhere(Admin), api::tenants::set_by_form))
         .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), api::tenants::delete_by_form));
 }
 

@@ -280,6 +280,21 @@ async fn balance_is_paused_by_a_form_without_script() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_tenant_has_limits_before_it_has_a_queue() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let limits = [("name", " <new> "), ("max_queued", "5"), ("max_per_day", ""), ("max_schedules", "")];
+    let set = world.sent("/ui/tenants", &limits).await?;
+    assert_eq!((set.status().as_u16(), next(&set)?.as_str()), (303, "/tenants"));
+    assert_eq!(world.json("/tenants/%3Cnew%3E").await?["max_queued"], 5);
+    let html = world.page("/tenants").await?;
+    assert!(html.contains("&#60;new&#62;</h2>") && html.contains("action=\"/ui/tenants\""), "{html}");
+    let nameless = world.sent("/ui/tenants", &[("max_queued", "5")]).await?;
+    assert_eq!(nameless.status(), 400);
+    assert!(nameless.text().await?.contains("a tenant&#39;s name has 1 to 200 characters"));
+    world.database.drop_database().await
+}
+
+#[tokio::test]
 async fn pages_of_the_audit_have_each_entry_once() -> anyhow::Result<()> {
     let world = World::new().await?;
     let entry = |number: i64| {
