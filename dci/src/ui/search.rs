@@ -60,7 +60,7 @@ struct SearchPage<'a> {
 /// thing that is meant, and where there is nothing to tasks whose parameters have the text.
 #[utoipa::path(
     get, path = "/search", tag = "service", operation_id = "search",
-    params(("q" = Option<String>, Query, description = "A part of a name, its characters in order, or an id.", example = "mail")),
+    params(("q" = Option<String>, Query, description = "A part of a name, its characters in order, or an id. Of a lock how its name begins, in the same case.", example = "mail")),
     responses(
         (status = 200, description = "What was found, the best first; a page if `Accept` asks for HTML.", body = Value,
             content_type = JSON_OR_PAGE, example = json!({"found": [{"kind": "queue", "name": "mail", "place": "/queues/mail"}]})),
@@ -212,6 +212,13 @@ mod tests {
             [leads("mai", &["mail"]), leads("mail", &["mail", "mail2"]), leads("", &[])],
             [const { None }; 3]
         );
+    }
+
+    #[test]
+    fn it_is_said_that_of_locks_the_beginning_is_wanted() {
+        // Those of a part in the middle would have to be read all.
+        let html = SearchPage { wanted: "", found: &[], tasks: "" }.render().unwrap();
+        assert!(html.contains("locks by how their names begin"), "{html}");
     }
 
     #[test]
