@@ -1,5 +1,6 @@
 //! `GET /moments` for people: what happened at 03:12?
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ struct MomentPage<'a> {
     /// Those that can be chosen, and whether they are.
     queues: Vec<(bool, Queue)>,
     lanes: Vec<Lane>,
+    /// How many lanes are left out.
+    more_lanes: usize,
     /// How many attempts ran at the moment.
     ran: usize,
     running: Vec<Row<'a>>,
@@ -52,11 +55,14 @@ pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> R
 fn page<'a>(question: &'a Question, mut queues: Vec<Queue>, past: &'a Past) -> MomentPage<'a> {
     let names = names::names(&queues);
     queues.sort_by_cached_key(Queue::display_name);
-    let ran = past.running(question.at).count();
+    let mut lanes = lanes(question, past, &names);
+    let more_lanes = lanes.len().saturating_sub(LANES);
+    lanes.truncate(LANES);
     MomentPage {
         question,
-        lanes: lanes(question, past, &names),
-        ran,
+        lanes,
+        more_lanes,
+        ran: past.running(question.at).count(),
         running: past.running(question.at).take(RUNNING).map(|ran| row(ran, &names)).collect(),
         events: past.events.iter().map(|event| (event, links(event, &names))).collect(),
         past,
@@ -153,9 +159,8 @@ const WIDTH: i64 = 1000;
 /// No bar is narrower: it would not be seen.
 const LEAST: i64 = 3;
 
-/// So many lanes are shown, and so many bars in each.
+/// So many lanes are shown.
 const LANES: usize = 40;
-const BARS: usize = 300;
 
 struct Lane {
     name: String,
@@ -170,6 +175,8 @@ struct Bar {
     left: i64,
     width: i64,
     title: String,
+    /// How many more it stands for.
+    more: usize,
     /// How high it is, and where it begins: marks are lower than what ran.
     top: i64,
     height: i64,
@@ -194,18 +201,31 @@ fn lanes(question: &Question, past: &Past, names: &QueueNames) -> Vec<Lane> {
         let name = name(event.queue.map(|queue| queue.0), event.node.as_deref());
         lanes.entry(name).or_default().1.push(event);
     }
-    lanes.into_iter().take(LANES).map(|(name, within)| lane(name, &within, question)).collect()
+    lanes.into_iter().map(|(name, within)| lane(name, &within, question)).collect()
 }
 
 fn lane(name: String, (ran, events): &Within<'_>, question: &Question) -> Lane {
-    let bars = ran.iter().take(BARS).map(|ran| bar(ran, question));
-    let marks = events.iter().take(BARS).map(|event| mark(event, question));
+    let mut bars = merged(ran.iter().map(|ran| bar(ran, question)).collect());
+    bars.extend(merged(events.iter().map(|event| mark(event, question)).collect()));
     Lane {
         words: format!("{name}: {} ran, {} happened", ran.len(), events.len()),
         name,
-        bars: bars.chain(marks).collect(),
+        bars,
         at: position(question.at, question).saturating_sub(1),
     }
+}
+
+/// Those that look alike and begin at the same unit are one, as wide as the widest: nothing is left out, and a lane has few.
+fn merged(mut bars: Vec<Bar>) -> Vec<Bar> {
+    bars.sort_by_key(|bar| (bar.left, bar.tone, Reverse(bar.width)));
+    bars.dedup_by(|next, widest| {
+        let is_same = (next.left, next.tone) == (widest.left, widest.tone);
+        widest.more += usize::from(is_same);
+        is_same
+    });
+    // What is drawn later hides what was: the narrow come after the wide, and what has succeeded first.
+    bars.sort_by_key(|bar| (bar.left, Reverse(bar.width), bar.tone != Status::Succeeded.word()));
+    bars
 }
 
 fn bar(ran: &Ran, question: &Question) -> Bar {
@@ -215,13 +235,13 @@ fn bar(ran: &Ran, question: &Question) -> Bar {
     let attempt = ran.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
     let node = ran.node.as_deref().map(|node| format!(" on {node}")).unwrap_or_default();
     let title = format!("{}{attempt}{node}: {}", end_of(ran.task.0), ui::word(then));
-    Bar { tone: then.word(), left, width: (right - left).max(LEAST), title, top: 0, height: 14 }
+    Bar { tone: then.word(), left, width: (right - left).max(LEAST), title, more: 0, top: 0, height: 14 }
 }
 
 fn mark(event: &Event, question: &Question) -> Bar {
     let tone = event.status.map_or("claimed", |status| status.word());
     let title = format!("{} {}", ui::zone::clock(event.at), event.words);
-    Bar { tone, left: position(event.at, question), width: LEAST, title, top: 14, height: 6 }
+    Bar { tone, left: position(event.at, question), width: LEAST, title, more: 0, top: 14, height: 6 }
 }
 
 /// Where a time is in the picture.
@@ -244,20 +264,27 @@ mod tests {
         Question { at, around, queue, node: None, reach: Reach::All, changes: Reach::All }
     }
 
-    #[test]
-    fn lanes_are_of_queues_or_of_the_nodes_of_one() {
-        let queue = QueueId(ObjectId::from_bytes([1; 12]));
-        let ran = Ran {
+    fn ran(queue: u8, (since, until): (i64, i64), then: Status) -> Ran {
+        Ran {
             task: TaskId(ObjectId::from_bytes([2; 12])),
-            queue: Some(queue),
+            queue: Some(QueueId(ObjectId::from_bytes([queue; 12]))),
             node: Some("n1".to_owned()),
             attempt: Some(1),
-            since: DateTime::from_millis(50_000),
-            until: Some(DateTime::from_millis(150_000)),
-            then: Some(Status::Failed),
+            since: DateTime::from_millis(since),
+            until: Some(DateTime::from_millis(until)),
+            then: Some(then),
             note: String::new(),
-        };
-        let past = Past { ran: vec![ran], waiting: None, limits: vec![], events: vec![], gaps: vec![] };
+        }
+    }
+
+    fn past(ran: Vec<Ran>) -> Past {
+        Past { ran, waiting: None, limits: vec![], events: vec![], gaps: vec![] }
+    }
+
+    #[test]
+    fn lanes_are_of_queues_or_of_the_nodes_of_one() {
+        let past = past(vec![ran(1, (50_000, 150_000), Status::Failed)]);
+        let queue = QueueId(ObjectId::from_bytes([1; 12]));
         let names = [(queue.0, "mail".to_owned())].into();
         let shown = lanes(&question(None), &past, &names);
         assert_eq!(shown.iter().map(|lane| lane.name.as_str()).collect::<Vec<_>>(), ["mail"]);
@@ -265,6 +292,33 @@ mod tests {
         assert_eq!((bar.tone, bar.left, bar.width), ("failed", 250, 500));
         assert_eq!(shown[0].at, 499);
         assert_eq!(lanes(&question(Some(queue)), &past, &names)[0].name, "n1");
+    }
+
+    #[test]
+    fn bars_at_one_place_are_one_and_none_is_left_out() {
+        let (good, bad) = (Status::Succeeded, Status::Failed);
+        let early = (0..900).map(|at| ran(1, (20_000 + at % 100, 40_000 + at), good));
+        let past =
+            past(early.chain([ran(1, (20_000, 20_100), bad), ran(1, (90_000, 190_000), bad)]).collect());
+        let lanes = lanes(&question(None), &past, &QueueNames::new());
+        let bars: Vec<_> =
+            lanes[0].bars.iter().map(|bar| (bar.tone, bar.left, bar.width, bar.more)).collect();
+        assert_eq!(bars, [("succeeded", 100, 104, 899), ("failed", 100, 3, 0), ("failed", 450, 500, 0)]);
+        assert!(lanes[0].words.ends_with(": 902 ran, 0 happened"), "{}", lanes[0].words);
+        let html = page(&question(None), vec![], &past).render().unwrap();
+        assert!(html.contains(": succeeded, and 899 more</title>"), "{html}");
+        assert!(!html.contains("Left out") && !html.contains("are listed"), "{html}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_told() {
+        let of = |queue| (0..3).map(move |_| ran(queue, (50_000, 150_000), Status::Failed));
+        let past = past((1..=42).flat_map(of).collect());
+        let html = page(&question(None), vec![], &past).render().unwrap();
+        assert_eq!(html.matches("class=\"life\"").count(), 40, "{html}");
+        for part in ["Left out: 2 lanes.", "126 running", "the 100 that began first are listed"] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
     }
 
     #[test]
