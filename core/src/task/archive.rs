@@ -223,6 +223,16 @@ impl Store {
         gone.into_iter().for_each(|task| self.moved_from(task, None));
     }
 
+    /// Which of these tasks are in the archive.
+    #[operation(tasks = ids.len())]
+    pub async fn archived_of(&self, ids: &[TaskId]) -> Result<HashSet<ObjectId>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let ids: Vec<Bson> = ids.iter().map(|id| Bson::from(*id)).collect();
+        self.ids_in(COLLECTION, &ids).await
+    }
+
     pub(crate) async fn ids_in(
         &self,
         collection: &str,

@@ -161,12 +161,16 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
             rows.insert(id, Row::of(&task, &search.columns, &names, &hit).called(titles.of_task(&task)));
         }
     }
+    let gone: Vec<TaskId> = ids.iter().filter(|id| !rows.contains_key(&id.0)).copied().collect();
+    // After `tasks`: a task leaves these only when it is in the archive.
+    let archived = state.store.archived_of(&gone).await?;
     // What is made for everybody is not in the zone of a reader, save its days.
     let days = Zone::named(&text(params.options.get("zone"))).unwrap_or_default();
     let counted = zone::within(days.clone(), tally(state, &search, &queues, &Reach::All)).await?;
     let mut parts = vec![Part::new(&counted)?];
     for TaskId(id) in &ids {
-        let row = rows.remove(id).unwrap_or_else(|| Row::of_gone(*id, &search.columns));
+        let row =
+            rows.remove(id).unwrap_or_else(|| Row::of_gone(*id, &search.columns, archived.contains(id)));
         parts.push(Part::new(&row)?);
     }
     if params.is_on("newest") {

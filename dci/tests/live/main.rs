@@ -427,6 +427,25 @@ async fn a_task_that_is_deleted_ends_its_events() -> anyhow::Result<()> {
     world.end().await
 }
 
+#[tokio::test]
+async fn a_list_tells_archived_tasks_from_deleted_ones() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        tasks.push(world.task(doc! { "status": 1 }).await?);
+    }
+    let [archived, stays, deleted] = tasks[..] else { bail!("three tasks") };
+    world.store().archive_tasks(&[archived]).await?;
+    world.tasks().delete_one(doc! { "_id": deleted }).await?;
+    let mut told = world.get(&format!("/ui/tasks?.ids={archived},{stays},{deleted}")).await?;
+    let text = until(&mut told, "class=\"hint\">deleted</td>").await?;
+    assert_eq!(text.matches("class=\"hint\">archived</td>").count(), 1, "{text}");
+    for (task, is_linked) in [(archived, true), (stays, true), (deleted, false)] {
+        assert_eq!(text.contains(&format!("href=\"/tasks/{task}\"")), is_linked, "{task}: {text}");
+    }
+    world.end().await
+}
+
 /// How many change streams are open on the database.
 async fn change_streams(world: &World) -> anyhow::Result<usize> {
     let client = world.database.database.client();

@@ -181,8 +181,9 @@ pub struct Row {
     /// What can be done to it: names of actions.
     can: String,
     width: usize,
-    /// None: the task is not there any more.
+    /// None: the task is not there any more, or in the archive.
     cells: Option<Vec<(Column, Cell)>>,
+    is_archived: bool,
 }
 
 impl HtmlSafe for Row {}
@@ -195,15 +196,16 @@ impl Row {
         let status = integer(task, "status");
         let can = Action::ALL.iter().filter(|action| status.is_some_and(|status| action.applies_to(status)));
         let can = can.map(|action| action.as_str()).collect::<Vec<_>>().join(" ");
-        Self { id, title: String::new(), can, width: columns.len(), cells: Some(cells) }
+        Self { id, title: String::new(), can, width: columns.len(), cells: Some(cells), is_archived: false }
     }
 
     pub fn called(self, title: String) -> Self {
         Self { title, ..self }
     }
 
-    pub fn of_gone(id: ObjectId, columns: &[Column]) -> Self {
-        Self { id: id.to_hex(), title: String::new(), can: String::new(), width: columns.len(), cells: None }
+    pub fn of_gone(id: ObjectId, columns: &[Column], is_archived: bool) -> Self {
+        let (id, width) = (id.to_hex(), columns.len());
+        Self { id, title: String::new(), can: String::new(), width, cells: None, is_archived }
     }
 }
 
@@ -456,9 +458,16 @@ mod tests {
         let html = Table { columns: Column::ALL.to_vec(), rows }.render().unwrap();
         assert_eq!(html.matches("<tr id=").count(), 2, "{html}");
         assert!(html.contains("no status") && html.contains("&#60;x&#62;"), "{html}");
-        let gone = Row::of_gone(ObjectId::parse_str(TASK).unwrap(), &Column::USUAL).render().unwrap();
-        assert!(gone.contains("colspan=\"6\"") && gone.contains("deleted"), "{gone}");
-        assert!(!gone.contains("checkbox"), "nothing can be done with it: {gone}");
+        let gone = |is_archived| {
+            let row = Row::of_gone(ObjectId::parse_str(TASK).unwrap(), &Column::USUAL, is_archived);
+            row.render().unwrap()
+        };
+        for (is_archived, word) in [(false, ">deleted<"), (true, ">archived<")] {
+            let html = gone(is_archived);
+            assert!(html.contains("colspan=\"6\"") && html.contains(word), "{html}");
+            assert!(!html.contains("checkbox"), "nothing can be done with it: {html}");
+            assert_eq!(html.contains("href=\"/tasks/6b0003bb686c8275d8013333\""), is_archived, "{html}");
+        }
     }
 
     fn marked(text: &str, hit: &str, most: usize) -> String {
