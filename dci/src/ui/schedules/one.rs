@@ -239,7 +239,9 @@ fn bar(place: usize, run: &Run) -> Bar {
         _ => 7, // It is on its way, was cancelled, or ended as its plugin wanted it.
     };
     let time = run.time.map(|time| format!(", {} UTC", utc(time))).unwrap_or_default();
-    Bar { left: place * BAR, height, tone: word(run), title: format!("{}{time}", word(run)) }
+    // That of the style sheet, which has other words than people read.
+    let tone = run.code.map_or("", |code| Status::from_code(code).word());
+    Bar { left: place * BAR, height, tone, title: format!("{}{time}", word(run)) }
 }
 
 fn runs_in_words(runs: &[Run]) -> String {
@@ -419,6 +421,18 @@ pub mod tests {
             html.contains("width=\"32\"") && html.contains("<title>failed, 2026-11-20 08:24:27 UTC</title>"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn bars_have_the_colours_of_statuses_and_the_words_of_pages() {
+        let strip = Strip::of(&[-7, -3, -6].map(run));
+        let bars: Vec<(usize, &str, bool)> = strip
+            .bars
+            .iter()
+            .zip(["lost,", "ended early,", "scheduled,"])
+            .map(|(bar, word)| (bar.height, bar.tone, bar.title.starts_with(word)))
+            .collect();
+        assert_eq!(bars, [(20, "orphaned", true), (20, "terminated", true), (7, "deferred", true)]);
     }
 
     #[test]
