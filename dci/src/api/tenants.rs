@@ -183,6 +183,8 @@ mod tests {
             "action=\"/ui/tenants\"",
             "<input name=\"name\" required",
             "<label>Waiting tasks <input type=\"number\" name=\"max_queued\"",
+            "hx-delete=\"/tenants/%3Cacme%3E\"",
+            "hx-confirm=\"Remove the limits of &#60;acme&#62;?",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

@@ -204,9 +204,13 @@ mod tests {
     #[test]
     fn rules_are_rows_that_operators_can_remove() {
         let html = html(vec![row("tenant", true)], None, true);
-        for part in
-            ["Tenant &#60;acme&#62;", "&#60;upgrade&#62;", "safe to upgrade", "action=\"/ui/admission/lift\""]
-        {
+        for part in [
+            "Tenant &#60;acme&#62;",
+            "&#60;upgrade&#62;",
+            "safe to upgrade",
+            "action=\"/ui/admission/lift\"",
+            "hx-confirm=\"Remove the rule for Tenant &#60;acme&#62;?",
+        ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         let html = self::html(vec![], None, false);
@@ -270,6 +274,7 @@ mod tests {
             "by &#60;ann&#62;",
             "&#60;upgrade&#62; at noon",
             "hx-post=\"/ui/admission/lift\"",
+            "hx-confirm=\"Lift the rule for all new tasks?\"",
         ] {
             assert!(rejected.contains(part), "{part} is not in {rejected}");
         }

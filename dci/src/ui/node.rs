@@ -409,6 +409,15 @@ mod tests {
     }
 
     #[test]
+    fn it_is_asked_before_what_runs_is_interrupted() {
+        let mut drained = node();
+        drained.insert("draining", true);
+        let drained = html(&facts(drained, tasks()));
+        assert!(drained.contains("hx-confirm=\"Move what runs on &#60;vm&#62; elsewhere?"), "{drained}");
+        assert!(!html(&facts(node(), tasks())).contains("Move what runs"));
+    }
+
+    #[test]
     fn one_that_is_gone_can_be_removed() {
         let mut gone = node();
         gone.insert("seen", DateTime::from_millis(0));

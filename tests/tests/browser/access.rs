@@ -197,6 +197,8 @@ async fn people_look_after_their_accounts() -> anyhow::Result<()> {
         browser.until("what became of the copy", said).await?;
         page.click("link", "I have copied it").await?;
         page.click("button", "Revoke nightly").await?;
+        page.until_text("Revoke the token nightly?").await?;
+        page.click("button", "Revoke the token").await?;
         page.until_text("The token is revoked").await?;
 
         page.fill("Present password", PASSWORD).await?;

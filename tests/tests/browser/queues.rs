@@ -77,6 +77,8 @@ async fn rejecting_all_new_tasks_is_asked_about_and_seen_on_every_page() -> anyh
         browser.open(&site.url("/")).await?;
         page.until_text("rejected by the rule for all tasks").await?;
         page.click("button", "Lift").await?;
+        page.until_text("Lift the rule for all new tasks?").await?;
+        page.click("button", "Lift the rule").await?;
         page.until_text("All new tasks are accepted again.").await?;
         page.until_no_text("New tasks are rejected").await?;
         page.until_no_text("rejected by the rule for all tasks").await?;

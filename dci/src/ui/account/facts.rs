@@ -431,6 +431,8 @@ mod tests {
             "Firefox on Linux",
             "action=\"/account/sessions/020202020202020202020202/end\" method=\"post\"",
             "action=\"/account/tokens/030303030303030303030303/revoke\" method=\"post\"",
+            "hx-confirm=\"End the session of Firefox on Linux",
+            "hx-confirm=\"Revoke the token ",
             "datetime=\"2026-11-20T08:24:27Z\"",
             "<span class=\"status ended\">over</span>",
             "<option value=\"submitter\">submitter</option>",
