@@ -125,19 +125,25 @@ fn no_queue(named: &NamedQueue, updated: Updated) -> HttpError {
     HttpError::with_body(StatusCode::BAD_REQUEST, body)
 }
 
-/// What a queue's tasks run, where, and whose it is, is not for those who operate only some queues.
+/// What is not for those who operate only some queues: what a queue's tasks run, and where. Each with what it is called.
+const OF_ALL_QUEUES: [(&str, &str); 4] =
+    [("plugin", "plugin"), (VERSION, "plugin"), (CANARY, "plugin"), (NODES, "nodes")];
+
+/// What a field changes, or a part of it as `nodes.labels`, if that is for operators of all queues.
+pub fn of_all_queues(field: &str) -> Option<&'static str> {
+    let whole = field.split('.').next().unwrap_or(field);
+    OF_ALL_QUEUES.iter().find(|(name, _)| *name == whole).map(|(_, what)| *what)
+}
+
 fn may(who: &Who, fields: &[&str]) -> Result<(), HttpError> {
-    let has = |field: &str| fields.contains(&field);
-    if has("tenant") && !who.is_everywhere(Role::Admin) {
+    if fields.contains(&"tenant") && !who.is_everywhere(Role::Admin) {
         return Err(HttpError::forbidden("to change a queue's tenant needs the role admin"));
     }
-    let has_part = |whole: &str| fields.iter().any(|field| field.split('.').next() == Some(whole));
-    let has_nodes = has_part(NODES);
-    if has_nodes && !who.is_everywhere(Role::Operator) {
-        return Err(HttpError::forbidden("to change a queue's nodes needs the role operator on all queues"));
-    }
-    if (has("plugin") || has(VERSION) || has_part(CANARY)) && !who.is_everywhere(Role::Operator) {
-        return Err(HttpError::forbidden("to change a queue's plugin needs the role operator on all queues"));
+    if let Some(what) = fields.iter().find_map(|field| of_all_queues(field))
+        && !who.is_everywhere(Role::Operator)
+    {
+        let message = format!("to change a queue's {what} needs the role operator on all queues");
+        return Err(HttpError::forbidden(message));
     }
     Ok(())
 }

@@ -38,6 +38,7 @@ struct ArrayPage<'a> {
     panel: Panel<'a>,
     /// What its tasks are called, or their queue if they have no names.
     title: String,
+    queue: Queue,
     queue_name: String,
     elements: Elements,
     /// Where the changes are told.
@@ -102,6 +103,7 @@ pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Render
     let asked = asked.map(|(name, value)| (name, text(value))).into_iter();
     let page = ArrayPage {
         title: if title.is_empty() { queue_name.clone() } else { title },
+        queue: queue.unwrap_or_else(|| Queue::without_document(array.queue)),
         queue_name,
         panel: panel(&state, &array).await?,
         elements,
@@ -363,9 +365,11 @@ fn class(within: &[(Status, i64)]) -> &'static str {
 mod tests {
     use bson::oid::ObjectId;
     use bson::{Bson, DateTime};
+    use disbatch_core::accounts::{Grant, Rights, Scope};
     use disbatch_core::model::QueueId;
 
     use super::*;
+    use crate::access::viewer::Viewer;
     use crate::ui::live::assert_on_page;
 
     fn array(count: u32) -> Array {
@@ -415,6 +419,7 @@ mod tests {
         let parts = [Part::new(&panel).unwrap(), Part::new(&elements).unwrap()];
         let page = ArrayPage {
             title: "<make>".to_owned(),
+            queue: Queue::without_document(array.queue),
             queue_name: "<mail>".to_owned(),
             panel,
             elements,
@@ -464,6 +469,16 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains(" style=") && !html.contains("<v>"), "{html}");
+    }
+
+    #[tokio::test]
+    async fn its_controls_are_for_operators_of_its_queue() {
+        let grant = |queue, role| Grant { scope: Scope::Queue(QueueId(ObjectId::from_bytes(queue))), role };
+        let mut who = Who::anybody("10.0.0.1".into());
+        who.name = Some("alice".into());
+        who.rights = Rights::new(None, vec![grant([2; 12], Role::Viewer), grant([9; 12], Role::Operator)]);
+        let html = Viewer::of(&who).look(async { page(&Counts::from([(2, 4)]), &[], None) }).await;
+        assert!(html.contains("<body data-role=\"viewer\" data-everywhere=\"\""), "{html}");
     }
 
     #[test]

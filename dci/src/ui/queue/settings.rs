@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use askama::Template;
-use askama::filters::HtmlSafe;
+use askama::filters::{HtmlSafe, HtmlSafeOutput};
 use bson::Bson;
 use disbatch_core::model::{NodeSelector, Policy, Queue, Rules, number};
 use disbatch_core::rate::Rate;
 use disbatch_core::tags::{INDEX, stored};
 use serde_json::{Map, Value};
 
+use crate::access::viewer;
+use crate::api::update_queue;
 use crate::json;
 use crate::ui::parts::{limit_span, rough};
 use crate::ui::plain;
@@ -85,6 +87,14 @@ impl Settings<'_> {
                 };
                 Some(plain(self.stored(name))).filter(is_choice).unwrap_or_default()
             }
+        }
+    }
+
+    /// Who may use the control of this name, as its attributes.
+    fn limits(&self, name: &str) -> HtmlSafeOutput<String> {
+        match update_queue::of_all_queues(name) {
+            Some(_) => viewer::for_operators_of_all(),
+            None => viewer::for_operators_of(self.queue),
         }
     }
 
@@ -212,8 +222,11 @@ mod tests {
 
     use bson::oid::ObjectId;
     use bson::{Document, doc};
+    use disbatch_core::accounts::{Grant, Rights, Role, Scope};
 
     use super::*;
+    use crate::access::Who;
+    use crate::access::viewer::Viewer;
 
     fn queue(fields: Document) -> Queue {
         let mut queue = doc! { "_id": ObjectId::new(), "name": "q" };
@@ -279,6 +292,26 @@ mod tests {
             let controls: BTreeSet<String> = controls.filter(|name| !name.starts_with('.')).collect();
             assert_eq!(controls, was.keys().cloned().collect());
             assert!(html.contains("name=\".was\" value=\"{&#34;"), "{html}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_would_be_refused_of_an_operator_of_the_queue_is_off() {
+        let (queue, other) = (queue(doc! {}), queue(doc! {}));
+        let mut who = Who::anybody("10.0.0.1".into());
+        let grant = Grant { scope: Scope::Queue(queue.id), role: Role::Operator };
+        (who.name, who.rights) = (Some("alice".into()), Rights::new(Some(Role::Viewer), vec![grant]));
+        let off = async |queue: &Queue, name: &str| {
+            let settings = Settings { queue, plugins: &[] };
+            let html = Viewer::of(&who).look(async { settings.render().unwrap() }).await;
+            let control = html.split(&format!(" name=\"{name}\"")).nth(1).unwrap();
+            control.split('>').next().unwrap().ends_with(" disabled")
+        };
+        for name in ["plugin", "version", "nodes.labels", "nodes.names"] {
+            assert!(off(&queue, name).await, "{name}");
+        }
+        for name in ["name", "title", "sort", "timeout"] {
+            assert_eq!((off(&queue, name).await, off(&other, name).await), (false, true), "{name}");
         }
     }
 
