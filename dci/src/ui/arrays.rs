@@ -105,7 +105,7 @@ pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Render
         title: if title.is_empty() { queue_name.clone() } else { title },
         queue: queue.unwrap_or_else(|| Queue::without_document(array.queue)),
         queue_name,
-        panel: panel(&state, &array).await?,
+        panel: panel(&state, &array, &titles).await?,
         elements,
         live: address(&format!("/ui/arrays/{}", array.id), asked.filter(|(_, value)| !value.is_empty())),
     };
@@ -132,7 +132,7 @@ pub async fn live(
         let array = arrays::find(state, &id).await?;
         let (_, titles) = queue_of(state, &array).await?;
         let elements = Elements::find(state, (&array, &titles), &params, sees_nodes).await?;
-        Ok(vec![Part::new(&panel(state, &array).await?)?, Part::new(&elements)?])
+        Ok(vec![Part::new(&panel(state, &array, &titles).await?)?, Part::new(&elements)?])
     })
 }
 
@@ -177,7 +177,7 @@ impl Elements {
     }
 }
 
-async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpError> {
+async fn panel<'a>(state: &State, array: &'a Array, titles: &Titles) -> Result<Panel<'a>, HttpError> {
     let size = in_a_square(array.count);
     let store = &state.store;
     let only = [array.id];
@@ -192,7 +192,6 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
     let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
     let last = match array.last {
         Some((id, when)) => {
-            let (_, titles) = queue_of(state, array).await?;
             let (task, called) = futures::try_join!(
                 store.find_task_fields(id, doc! { "status": 1 }),
                 titles.read(store, [id])
