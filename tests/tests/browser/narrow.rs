@@ -43,6 +43,35 @@ async fn rows_are_cards_and_the_head_is_one_line() -> anyhow::Result<()> {
     site.end().await
 }
 
+#[tokio::test]
+async fn what_the_head_of_a_table_offers_can_be_used() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let queue = site.world.queue("Disbatch::Plugin::Demo", doc! { "name": "mail", "threads": 0 }).await?;
+    site.world.submit(queue, vec![doc! { "a": 1 }, doc! { "a": 2 }]).await?;
+    visit(async |browser| {
+        browser.resize(390, 900).await?;
+        let page = browser.page();
+        // Names of columns are only for who hears them.
+        let unseen = "return [...document.querySelectorAll('thead th')].filter((cell) => {
+            const isSeen = cell.getBoundingClientRect().width > 16;
+            return isSeen !== Boolean(cell.querySelector('a, input'));
+        }).map((cell) => cell.textContent)";
+        browser.open(&site.url("/")).await?;
+        page.until_text("mail").await?;
+        ensure!(browser.script(unseen, json!([])).await? == json!([]), "of the overview");
+        page.click("link", "Waiting").await?;
+        browser.until("the address", "return location.search === '?sort=-waiting'").await?;
+        browser.open(&site.url("/tasks")).await?;
+        page.until_text("Live").await?;
+        ensure!(browser.script(unseen, json!([])).await? == json!([]), "of the list of tasks");
+        page.click("checkbox", "Select all tasks of this page").await?;
+        let all = "return document.querySelectorAll('[data-select]:checked').length === 2";
+        browser.until("all to be selected", all).await.map(drop)
+    })
+    .await?;
+    site.end().await
+}
+
 /// Pages whose addresses are known.
 const PAGES: [&str; 20] = [
     "/",
