@@ -69,12 +69,8 @@ impl Server {
         loop {
             let port = choose_port(&options)?;
             match Self::start_on(port, &options, is_member).await {
-                Err(error)
-                    if options.port.is_none()
-                        && tries < PORT_TRIES
-                        && error.to_string().contains("Address already in use") =>
-                {
-                    tries += 1
+                Err(error) if options.port.is_none() && tries < PORT_TRIES && port_is_taken(&error) => {
+                    tries += 1;
                 }
                 outcome => return outcome,
             }
@@ -218,6 +214,25 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     arguments
 }
 
+/// A server that ended at its start.
+#[derive(Debug)]
+struct Ended {
+    status: ExitStatus,
+    reason: String,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mongod ended at its start ({}): {}", self.status, self.reason)
+    }
+}
+
+impl std::error::Error for Ended {}
+
+fn port_is_taken(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Ended>().is_some_and(|ended| ended.reason.contains("Address already in use"))
+}
+
 /// Why the server ended, in one line: its last error, else its last lines.
 fn logged_reason(log: &Path) -> String {
     let text = match std::fs::read(log) {
@@ -264,7 +279,7 @@ async fn wait_until_ready(server: &mut Server, is_member: bool) -> anyhow::Resul
     loop {
         interval.tick().await;
         if let Some(status) = server.child.try_wait()? {
-            bail!("mongod ended at its start ({status}): {}", logged_reason(&server.log_file()));
+            bail!(Ended { status, reason: logged_reason(&server.log_file()) });
         }
         let problem = match step(&admin, server.port, &mut configured).await {
             Ok(is_primary) if is_primary || is_member => {
@@ -414,6 +429,19 @@ mod tests {
             logged_reason(&log),
             format!("Failed to set up listener: Address already in use (log: {})", log.display())
         );
+    }
+
+    #[test]
+    fn only_a_server_that_ended_for_its_port_is_started_anew() {
+        const TAKEN: &str = "Failed to set up listener: Address already in use";
+        let ended = |reason: &str| Ended { status: ExitStatus::default(), reason: reason.to_owned() };
+        let error = anyhow::Error::new(ended(TAKEN));
+        assert!(error.to_string().ends_with(TAKEN) && port_is_taken(&error), "{error}");
+        assert!(port_is_taken(&error.context("cannot start the first member")));
+        assert!(!port_is_taken(&anyhow::Error::new(ended("No space left on device"))));
+        assert!(!port_is_taken(&anyhow::anyhow!(
+            "mongod is not ready after 60 s: it is not primary; {TAKEN}"
+        )));
     }
 
     #[test]
