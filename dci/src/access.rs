@@ -36,6 +36,7 @@ pub use passwords::Passwords;
 pub use session::log_in;
 pub use target::{NamedQueue, NamedSchedule, Sight, may_change_schedule, no_such_schedule, owns_schedule};
 
+/// How long it may take until the first user is noticed.
 const NOTICED: Duration = Duration::from_secs(2);
 
 /// Whether anybody is asked who they are.

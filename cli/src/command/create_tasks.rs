@@ -103,6 +103,7 @@ pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -
     Ok(Value::Object(body))
 }
 
+/// So many entries may come at once in a batch.
 const MOST: usize = 1_000;
 
 pub async fn run_batch(session: &Session, file: &Path) -> anyhow::Result<ExitCode> {

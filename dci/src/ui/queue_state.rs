@@ -20,6 +20,7 @@ use crate::ui::parts::{Pill, When, grouped, number, rough};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
+    /// How many tasks wait, at least.
     pub waiting: u64,
     pub running: u64,
     pub rate: Option<Standing>,

@@ -59,7 +59,9 @@ enum Command {
     Say(&'static str),
     /// Writes a line to standard error and counts an error.
     Complain(&'static str),
+    /// Writes that many MiB of a character to standard output.
     FillOutput(u8, usize),
+    /// Writes that many MiB of a character to standard error.
     FillErrors(u8, usize),
     /// Fails the task with a line on standard error, and counts an error.
     Fail(&'static str),

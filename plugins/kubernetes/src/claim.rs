@@ -170,13 +170,17 @@ async fn is_all_gone(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error> 
     Ok(is_gone)
 }
 
+/// What is to be done next, from what jobs there are for a task.
 #[derive(Debug)]
 enum Choice {
+    /// Somebody else has the task.
     GiveWay,
     Remove(JobRef),
+    /// To wait until one is gone.
     Wait,
     /// To follow this one, which the attempt with this number has made.
     Adopt(JobRef, String),
+    /// To let this one begin, which is ours.
     Begin(JobRef),
     Make,
 }

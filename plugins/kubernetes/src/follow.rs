@@ -93,6 +93,7 @@ impl Following<'_> {
         let mut is_removing = false;
         loop {
             let deadline = view.deadline();
+            // Without one it is not waited for.
             let wake = sleep_until(deadline.unwrap_or_else(Instant::now));
             tokio::select! {
                 change = jobs.next() => view.take_job(given(change)?),

@@ -51,10 +51,14 @@ pub enum Stage {
     Ended(Ended),
 }
 
+/// Whether it is any use to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
+    /// It is what usually happens.
     Nothing,
+    /// It may pass.
     Something,
+    /// It will not.
     Hopeless,
 }
 

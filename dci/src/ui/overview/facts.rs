@@ -62,9 +62,12 @@ pub struct Facts {
 #[template(path = "overview/queue.html")]
 pub struct QueueFacts {
     pub queue: Queue,
+    /// The tasks that are to be run: queued, deferred or blocked.
     pub waiting: Tally,
+    /// How many are claimed or running.
     pub running: u64,
     pub finished: Tally,
+    /// Those of them that have failed.
     pub failed: Tally,
     /// What ended in each minute of the last hour; nothing if nothing did.
     pub hour: Vec<Ended>,

@@ -25,6 +25,7 @@ const OLDEST: &str = "id";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
+    /// A queue's id.
     pub queue: String,
     pub statuses: Vec<String>,
     pub node: String,

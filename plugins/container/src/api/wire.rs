@@ -20,6 +20,7 @@ use tokio_util::either::Either;
 
 use super::{Error, is_fine, refusal};
 
+/// Docker's port without TLS.
 const PORT: u16 = 2375;
 
 /// Where Docker and Podman listen for those who may use the engine of the whole machine.
