@@ -26,7 +26,7 @@ pub struct Node {
     pub stats: Option<NodeStats>,
     /// How it is doing, with `.details`: `alive`, `draining`, `stopped`, `dead`, or `gone` for one of Perl's.
     pub state: Option<String>,
-    /// How many tasks it runs, with `.details`. Of a node that is not alive: what is still claimed or running in its name.
+    /// How many tasks are claimed or running in its name, with `.details`, whichever DEN has started them.
     pub running: Option<u64>,
     /// The release of its DEN, with `.details`.
     pub version: Option<String>,

@@ -92,7 +92,7 @@ pub struct NodeRow {
     /// The same for labels and messages.
     pub short: String,
     pub state: NodeState,
-    /// How many tasks it runs; nothing for one of Perl's.
+    /// How many tasks are claimed or running in its name.
     pub running: String,
     pub limit: Option<u64>,
     pub load: Load,
@@ -259,23 +259,22 @@ impl NodeState {
     }
 }
 
-/// The entries, with `state` by heartbeats and the clock of the server, and, of those whose DENs are not alive, with as many as
-/// `running` as they really have; and when that was so.
+/// The entries, with `state` by heartbeats and the clock of the server, and as `running` how many tasks are claimed or running in their names, also by
+/// runners that outlive the DEN that has started them; and when that was so.
 pub async fn as_they_are(
     state: &State,
     mut nodes: Vec<Document>,
 ) -> Result<(Vec<Document>, Now), StoreError> {
     let now = Now::read(&state.store).await?;
-    let states: Vec<NodeState> = nodes.iter().map(|node| NodeState::of(node, &now)).collect();
-    let silent = nodes.iter().zip(&states).filter(|(_, state)| !state.is_up());
-    let silent = silent.filter_map(|(node, _)| node.get("node").cloned()).collect();
-    let running = state.store.tasks_by_node(silent).await?;
-    for (node, is) in nodes.iter_mut().zip(states) {
+    let names = nodes.iter().filter_map(|node| node.get("node").cloned()).collect();
+    let running = state.store.tasks_by_node(names).await?;
+    for node in &mut nodes {
+        let is = NodeState::of(node, &now);
+        let name = node.get("node").and_then(Bson::as_str).unwrap_or_default();
+        let tasks = running.get(name).copied().unwrap_or(0);
         node.insert("state", is.pill().word);
+        node.insert("running", i64::try_from(tasks).unwrap_or(i64::MAX));
         if !is.is_up() {
-            let name = node.get("node").and_then(Bson::as_str).unwrap_or_default();
-            let tasks = running.get(name).copied().unwrap_or(0);
-            node.insert("running", i64::try_from(tasks).unwrap_or(i64::MAX));
             node.remove("rival");
         }
     }

@@ -97,6 +97,31 @@ async fn a_node_that_is_gone_runs_what_it_really_runs_and_can_be_removed() -> an
 }
 
 #[tokio::test]
+async fn a_node_that_is_drained_runs_also_what_an_earlier_den_has_started() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let go = world.path().join("go");
+    let text = format!("#!/bin/sh\nuntil [ -e {} ]; do sleep 0.05; done\n", go.display());
+    let queue = world.script_queue(Script { name: "Waits", text: &text }, 1).await?;
+    let dci = dci(&world).await?;
+    let den = world.den_at_work("n1").await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    world.until_status(task, 0).await?;
+    den.end_with(Signal::SIGTERM).await?;
+    dci.posted("/nodes/n1", &json!({ "draining": true })).await?;
+    let _successor = world.den("n1")?;
+    let node = eventually("the heartbeat of its successor", || async {
+        let node = dci.get("/nodes/n1?.details=1").await?;
+        Ok((node["state"] == "draining").then_some(node))
+    })
+    .await?;
+    assert_eq!(node["running"], 1, "{node}");
+    std::fs::write(&go, "")?;
+    world.until_status(task, 1).await?;
+    assert_eq!(dci.get("/nodes/n1?.details=1").await?["running"], 0);
+    world.end().await
+}
+
+#[tokio::test]
 async fn two_dens_with_one_name_are_told_apart() -> anyhow::Result<()> {
     let world = World::new().await?;
     let dci = dci(&world).await?;
