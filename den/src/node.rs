@@ -14,6 +14,7 @@ use disbatch_core::config::Config;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::{NodeName, QueueId};
+use disbatch_core::service_manager;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::Ahead;
 use disbatch_core::wake::{Hints, News};
@@ -450,6 +451,7 @@ impl Node {
                 () = lifecycle.ending() => return,
             }
             self.vitals.come_round();
+            service_manager::stays();
             if self.database.left(Instant::now()).is_some() {
                 continue;
             }

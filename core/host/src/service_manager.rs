@@ -33,6 +33,14 @@ pub fn tell_end(lifecycle: Lifecycle) {
     });
 }
 
+/// How much more time than its manager gives it has a process that [`stays`], in microseconds: as long as it may be silent while it works.
+const MORE: u32 = 180_000_000;
+
+/// It ends, and stays for what it has begun: it is not to be killed within the next [`MORE`].
+pub fn stays() {
+    tell(&[NotifyState::ExtendTimeoutUsec(MORE)]);
+}
+
 /// Whether the manager wants to hear that the process goes on.
 pub fn is_watching() -> bool {
     sd_notify::watchdog_enabled().is_some()

@@ -150,6 +150,33 @@ async fn a_den_tells_how_it_gets_on_and_its_runners_do_not() -> anyhow::Result<(
 }
 
 #[tokio::test]
+async fn a_den_that_stays_for_its_tasks_asks_for_time() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let go = world.path().join("go");
+    let queue = world.script_queue(Script { name: "Nosy", text: &nosy(&go) }, 1).await?;
+    let mut manager = Manager::listen(world.path(), "notify")?;
+    let den = world.den_in("n1", &["--drain"], &manager.variables()?[..1])?;
+    manager.until("READY=1").await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    world.until_status(task, 0).await?;
+    den.signal(Signal::SIGTERM)?;
+    manager.until("STOPPING=1").await?;
+    for _ in 0..3 {
+        manager.until("EXTEND_TIMEOUT_USEC=180000000").await?;
+    }
+    std::fs::write(&go, "")?;
+    eventually("it to end", || {
+        // What is told to a manager that does not listen waits.
+        manager.forget();
+        let log = den.log();
+        async move { Ok(log?.contains("ended; running tasks").then_some(())) }
+    })
+    .await?;
+    assert_eq!(world.status(task).await?, 1);
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_den_is_ready_when_it_has_looked_at_the_database() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let mut server = outage::start(data.path(), None).await?;
