@@ -361,7 +361,7 @@ impl Node {
             else {
                 continue;
             };
-            let oldest = long_ago(self.store.now(), limit);
+            let oldest = long_ago(self.store.server_time().await?, limit);
             for task in self.store.unleased_runs(queue.id, oldest).await? {
                 let why = "it ran for longer than the queue's unleased_limit without a sign of life";
                 self.bury(&task, Evidence::TooOld(oldest), why).await?;

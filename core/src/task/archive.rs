@@ -326,8 +326,9 @@ pub(crate) fn server_time_before(now: impl Into<Bson>, age: Duration) -> Documen
     doc! { "$subtract": [now.into(), millis(age)] }
 }
 
-/// A condition: the last change of a task was not after `limit`. Old documents hold the time as epoch seconds;
-/// those count too. One without a time is never old.
+/// A condition: the last change of a task was not after `limit`. It is `mtime`, by the clock of the host that has written it, or the last entry
+/// of the history, by the server's, if that is later: a host whose clock is late makes no task old. Old documents hold `mtime` as epoch seconds;
+/// those count too. One without it is never old.
 pub(crate) fn unchanged_since(limit: Document) -> Document {
     let epoch = doc! { "$convert": {
         "input": { "$multiply": [{ "$toLong": "$mtime" }, 1000] }, "to": "date",
@@ -340,5 +341,8 @@ pub(crate) fn unchanged_since(limit: Document) -> Document {
         ],
         "default": "$$NOW",
     } };
-    doc! { "$lte": [changed, limit] }
+    let noted = doc! { "$cond": [
+        { "$isArray": "$history" }, { "$arrayElemAt": ["$history.at", -1] }, Bson::Null,
+    ] };
+    doc! { "$lte": [{ "$max": [changed, noted] }, limit] }
 }

@@ -1,14 +1,21 @@
 //! The janitor of a node that has more to do than it does at once.
 
-use anyhow::Context;
-use bson::doc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use bson::{DateTime, doc};
+use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::TaskId;
+use disbatch_core::store::Store;
+use disbatch_core::task::{Ahead, Finished, Place, Started};
 use disbatch_tests::{PATIENCE, World, eventually};
 use futures::TryStreamExt;
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::bulk::ended;
+use crate::claims::{claimant, queue, start, success};
 
 /// A world in which a janitor does not look again while a test waits.
 async fn world() -> anyhow::Result<World> {
@@ -57,5 +64,35 @@ async fn what_is_too_much_for_a_round_is_done_by_the_next_one_at_once() -> anyho
         Ok((world.tasks().count_documents(doc! {}).await? == 0).then_some(()))
     })
     .await?;
+    world.end().await
+}
+
+/// The clock of a host that is an hour late.
+#[derive(Debug)]
+struct Late;
+
+impl Clock for Late {
+    fn now(&self) -> DateTime {
+        DateTime::from_millis(SystemClock.now().timestamp_millis() - 3_600_000)
+    }
+}
+
+#[tokio::test]
+async fn what_has_just_ended_on_a_node_whose_clock_is_late_is_not_old() -> anyhow::Result<()> {
+    let world = world().await?;
+    let (store, late) = (world.store(), Store::with_clock(world.database().clone(), Arc::new(Late)));
+    let id = world.queue("Disbatch::Plugin::Demo", doc! { "threads": 1 }).await?;
+    let task = world.submit(id, vec![doc! {}]).await?[0];
+    let queue = queue(&world, id).await?;
+    let claims = late.claim_tasks(&queue, &claimant("n1"), &[0], &mut Ahead::default()).await?.claims;
+    let claim = claims.first().context("nothing was claimed")?;
+    ensure!(matches!(late.start_task(&start(claim, &late, 1)).await?, Started::Running(..)));
+    assert_eq!(late.finish_task(&claim.run(), &success("done\n")).await?, Finished::Stored);
+    let half_an_hour = Duration::from_secs(1_800);
+    let old = || store.ended_before(id, Place::Tasks, half_an_hour, 10);
+    assert!(old().await?.is_empty());
+    // What Perl's programs have ended has nothing but the time of their host.
+    world.tasks().update_one(doc! { "_id": task }, doc! { "$unset": { "history": "" } }).await?;
+    assert_eq!(old().await?, [task]);
     world.end().await
 }
