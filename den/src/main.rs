@@ -43,7 +43,8 @@ go on in their own processes. With --drain it waits for these first. A second si
 Exit status:
   0  ended by a signal; with --check-config: it can be used
   2  wrong command line
-  3  the configuration cannot be used";
+  3  the configuration cannot be used
+  4  cannot listen, open its log or look up the user of run_as: that may pass by itself";
 
 /// Runs the tasks of Disbatch queues on this node.
 #[derive(Debug, Parser)]
@@ -73,7 +74,7 @@ pub struct Args {
     #[arg(long)]
     pub balance: bool,
 
-    /// Check the configuration without the database, and end: with 0 if it can be used, else with 3
+    /// Check the configuration without the database, and end: with 0 if it can be used, else with 3 or 4
     #[arg(long)]
     pub check_config: bool,
 
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             last_words("den", &failure);
-            ExitCode::from(3) // See `EXIT_CODES`.
+            ExitCode::from(failure.status()) // See `EXIT_CODES`.
         }
     }
 }

@@ -54,6 +54,16 @@ pub enum Failure {
     Setup(#[from] io::Error),
 }
 
+impl Failure {
+    /// The exit status. A manager of services starts a DEN again where waiting may help.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Config(ConfigError::Unknown { .. }) | Self::Listen(..) | Self::Setup(_) => 4,
+            Self::Config(_) | Self::Traces(_) | Self::Keys(_) | Self::Address(_) | Self::Runner(..) => 3,
+        }
+    }
+}
+
 /// Works until a signal comes.
 pub async fn run(args: Args) -> Result<(), Failure> {
     let mut config = Config::load(&args.config)?;
@@ -215,4 +225,26 @@ pub async fn check(args: &Args) -> Result<(), Failure> {
     Tracer::of_environment("disbatch-den", env!("CARGO_PKG_VERSION"), None, &metrics)?;
     last_words("den", &format!("{} can be used", config.path.display()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_by_itself_has_another_status_than_what_is_wrong() {
+        let why = || io::Error::other("no");
+        let (path, key, message) = (PathBuf::from("/c"), "run_as".to_owned(), "no".to_owned());
+        let unknown = ConfigError::Unknown { path: path.clone(), key: key.clone(), message: message.clone() };
+        let invalid = ConfigError::Invalid { path: path.clone(), key, message };
+        for (failure, status) in [
+            (Failure::from(unknown), 4),
+            (Failure::Listen(([127, 0, 0, 1], 9464).into(), why()), 4),
+            (Failure::from(why()), 4),
+            (Failure::from(invalid), 3),
+            (Failure::Runner(path, why()), 3),
+        ] {
+            assert_eq!(failure.status(), status, "{failure}");
+        }
+    }
 }

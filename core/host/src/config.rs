@@ -174,6 +174,9 @@ pub enum ConfigError {
         key: String,
         message: String,
     },
+    /// Whether it can be used cannot be found out now, as somebody who knows does not answer.
+    #[error("cannot check configuration {path}: {key}: {message}", path = path.display())]
+    Unknown { path: PathBuf, key: String, message: String },
 }
 
 impl ConfigError {

@@ -34,13 +34,25 @@ pub enum IdentityError {
     NotRoot(String),
 }
 
+impl IdentityError {
+    fn in_config(&self, config: &Config) -> ConfigError {
+        let (path, key, message) = (config.path.clone(), "run_as".to_owned(), self.to_string());
+        match self {
+            Self::NoUser(_) | Self::NoGroup(_) | Self::NotRoot(_) => {
+                ConfigError::Invalid { path, key, message }
+            }
+            Self::Unknown { .. } => ConfigError::Unknown { path, key, message },
+        }
+    }
+}
+
 impl Identity {
     pub fn of(config: &Config) -> Result<Option<Self>, ConfigError> {
         let Some(run_as) = &config.run_as else { return Ok(None) };
         let found = Self::find(run_as).and_then(|found| {
             if Uid::effective().is_root() { Ok(found) } else { Err(IdentityError::NotRoot(found.name)) }
         });
-        found.map(Some).map_err(|error| ConfigError::invalid(&config.path, "run_as", &error.to_string()))
+        found.map(Some).map_err(|error| error.in_config(config))
     }
 
     pub fn find(run_as: &RunAs) -> Result<Self, IdentityError> {
@@ -100,6 +112,17 @@ mod tests {
         let error = find("root", Some("no-such-group")).unwrap_err();
         assert_eq!(error, "there is no group 'no-such-group' on this host");
         assert_eq!(find("a\0b", None).unwrap_err(), "there is no user 'a\0b' on this host");
+    }
+
+    #[test]
+    fn who_cannot_be_looked_up_now_makes_no_configuration_wrong() {
+        let text = r#"{"mongohost":"h","database":"d"}"#;
+        let config = Config::parse(text, Path::new("/etc/d.json")).unwrap();
+        let unknown = IdentityError::Unknown { name: "ann".to_owned(), source: Errno::EIO.into() };
+        let error = unknown.in_config(&config);
+        assert!(matches!(error, ConfigError::Unknown { .. }), "{error}");
+        let error = IdentityError::NoUser("ann".to_owned()).in_config(&config);
+        assert!(matches!(error, ConfigError::Invalid { .. }), "{error}");
     }
 
     #[test]

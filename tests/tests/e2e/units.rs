@@ -49,6 +49,16 @@ async fn systemd_finds_nothing_wrong_with_the_units() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// systemd gives up what has failed five times within ten seconds, unless it is told not to.
+#[test]
+fn what_passes_by_itself_is_waited_for() {
+    for unit in [DEN, DCI] {
+        for needed in ["StartLimitIntervalSec=0", "Restart=always", "RestartPreventExitStatus=2 3"] {
+            assert!(unit.lines().any(|line| line == needed), "{needed}: {unit}");
+        }
+    }
+}
+
 #[test]
 fn nothing_is_taken_from_plugins_that_they_need() {
     let settings: Vec<&str> = DEN.lines().filter(|line| !line.starts_with('#')).collect();

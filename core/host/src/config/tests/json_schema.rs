@@ -69,7 +69,7 @@ fn takes(path: &[String], value: &Value) -> bool {
             message.starts_with("missing field")
                 || (key != at && !key.starts_with(&format!("{at}[")) && !at.starts_with(&key))
         }
-        Err(ConfigError::Read { .. } | ConfigError::Parse { .. }) => false,
+        Err(ConfigError::Read { .. } | ConfigError::Parse { .. } | ConfigError::Unknown { .. }) => false,
     }
 }
 
