@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HeaderMap};
+use actix_web::web::Data;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -257,6 +258,14 @@ pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who
 /// Whether a request shows who makes it, rightly or not.
 fn has_shown(request: &HttpRequest) -> bool {
     [AUTHORIZATION, COOKIE].iter().any(|name| request.headers().contains_key(name))
+}
+
+/// Whether nothing but the token that a request shows can let it in. A page that has this server's address under another name has none.
+pub async fn is_by_token(request: &HttpRequest) -> bool {
+    let Some(state) = request.app_data::<Data<State>>() else { return false };
+    let authorization = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    matches!(authorization.and_then(shown), Some((None, _)))
+        && matches!(state.access.is_open(&state.store, is_forwarded(request)).await, Ok(false))
 }
 
 /// Whether something stands between the client and this server, so that not only this machine asks.

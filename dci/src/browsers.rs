@@ -18,6 +18,7 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use disbatch_core::config::HostNames;
 
+use crate::access;
 use crate::api::service;
 use crate::connections;
 use crate::error::HttpError;
@@ -89,6 +90,8 @@ pub async fn refuse_other_names(
     if !service::is_health_check(request.path())
         && let Some(hosts) = request.app_data::<Data<Hosts>>()
         && let Some(host) = hosts.refused(&request)
+        // Monitoring knows addresses.
+        && !(request.path() == "/metrics" && access::is_by_token(request.request()).await)
     {
         let message = format!(
             "this server is not known as '{host}': names other than localhost have to be listed in 'hosts' of its \

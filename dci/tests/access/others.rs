@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use disbatch_core::accounts::{NewToken, PasswordHash, Role};
+use disbatch_mongod::testing::TestDatabase;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::server::Server;
 use crate::world::{PASSWORD, World};
 
 #[tokio::test]
@@ -156,5 +158,28 @@ async fn the_first_user_closes_the_door() -> anyhow::Result<()> {
     }
     world.store.remove_user(&World::name("root")?).await?;
     assert_eq!(open.request(Method::GET, "/queues").send().await?.status(), 401, "it stays closed");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn monitoring_with_a_token_asks_for_metrics_by_any_name() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (user, name) = (World::name("viewer")?, "prometheus".to_owned());
+    let new = NewToken { user, name, role: Role::Viewer, queues: None, lasts: None };
+    let token = world.store.create_token(&new).await?;
+    let status = async |server: &Server, path: &str, authorization: &str| -> anyhow::Result<u16> {
+        let request = server.request(Method::GET, path).header("host", "10.1.2.3:8080");
+        Ok(request.header("authorization", authorization).send().await?.status().as_u16())
+    };
+    let bearer = format!("Bearer {token}");
+    assert_eq!(status(&world.server, "/metrics", &bearer).await?, 200);
+    assert_eq!(status(&world.server, "/metrics", "Bearer disbatch_of_a_page").await?, 401);
+    assert_eq!(status(&world.server, "/metrics", "Basic dmlld2VyOng=").await?, 421);
+    assert_eq!(status(&world.server, "/queues", &bearer).await?, 421);
+    // Where nobody is asked who they are, any page could show one.
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let open = Server::start(&json!({ "mongohost": database.uri, "database": database.name })).await?;
+    assert_eq!(status(&open, "/metrics", &bearer).await?, 421);
+    database.drop_database().await?;
     world.database.drop_database().await
 }
