@@ -11,7 +11,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::balance::BalanceDocument;
 use disbatch_core::health;
 use disbatch_core::metrics::{Component, Format};
-use disbatch_core::model::whole_number;
+use disbatch_core::model::{Node, whole_number};
 use disbatch_core::store::StoreError;
 use disbatch_wire::definitions::{DetailedPlugin, ListedPlugin};
 use disbatch_wire::explanations::Diagnosis;
@@ -25,6 +25,7 @@ use crate::options::OF_PERL;
 use crate::params::Lenient;
 use crate::state::{Extension, State};
 use crate::ui::VERSION;
+use crate::ui::nodes::{NodeState, Now};
 use crate::{doctor, json, ui};
 
 /// The name of the database, the routes, and which extensions add to them.
@@ -159,7 +160,7 @@ pub async fn diagnose(state: Data<State>) -> Answer {
     json::of(&doctor::diagnose(&state).await?)
 }
 
-/// A node or `QueueBalance` that has not been heard of for more seconds does not run.
+/// A node of Perl's or `QueueBalance` that has not been heard of for more seconds does not run.
 const STALE_SECONDS: i64 = 60;
 
 /// Whether nodes and `QueueBalance` run, in the words of monitoring systems: `OK`, `WARNING`, `CRITICAL`.
@@ -187,26 +188,40 @@ pub async fn monitored(state: &State) -> Result<Value, StoreError> {
         let disabled = check("OK", "monitoring disabled");
         return Ok(json!({ "disbatch": disabled, "queuebalance": disabled }));
     }
-    let now = state.store.now();
     let nodes = state.store.list_nodes().await?;
+    let now = Now::read(&state.store).await?;
     let balance = if state.balance.enabled.0 {
         let stored = state.store.stored_balance().await?;
-        queuebalance(stored.map(BalanceDocument::from).unwrap_or_default(), now)
+        queuebalance(stored.map(BalanceDocument::from).unwrap_or_default(), now.host)
     } else {
         check("OK", "queuebalance disabled")
     };
-    Ok(json!({ "disbatch": disbatch(&nodes, now), "queuebalance": balance }))
+    Ok(json!({ "disbatch": disbatch(&nodes, &now), "queuebalance": balance }))
 }
 
 fn check(status: &str, message: &str) -> Value {
     json!({ "message": message, "status": status })
 }
 
-fn disbatch(nodes: &[Document], now: DateTime) -> Value {
+/// How long ago a node was seen, and whether it runs: by the clock of the server for one of ours, as pages tell it; by the time that it told
+/// for one of Perl's.
+fn health_of(node: &Document, now: &Now) -> (i64, bool) {
+    let told = age(node.get("timestamp").and_then(seen), now.host);
+    let read: Option<Node> = bson::deserialize_from_document(node.clone()).ok();
+    match read.filter(Node::is_ours) {
+        Some(ours) => {
+            let age = ours.last_beat().map_or(told, |(at, _)| age(Some(at), now.server));
+            (age, NodeState::of_node(Some(&ours), None, now).is_up())
+        }
+        None => (told, told <= STALE_SECONDS),
+    }
+}
+
+fn disbatch(nodes: &[Document], now: &Now) -> Value {
     let (mut fresh, mut stale) = (BTreeMap::new(), BTreeMap::new());
     for node in nodes {
-        let age = age(node.get("timestamp").and_then(seen), now);
-        let group = if age > STALE_SECONDS { &mut stale } else { &mut fresh };
+        let (age, is_up) = health_of(node, now);
+        let group = if is_up { &mut fresh } else { &mut stale };
         group.insert(ui::plain(node.get("node")), age);
     }
     let mut result = match (fresh.is_empty(), stale.is_empty()) {
@@ -260,6 +275,7 @@ fn age(seen: Option<DateTime>, now: DateTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use bson::doc;
+    use bson::oid::ObjectId;
 
     use super::*;
 
@@ -271,9 +287,10 @@ mod tests {
 
     #[test]
     fn nodes_are_fresh_for_a_minute() {
-        assert_eq!(disbatch(&[], NOW), check("WARNING", "No Disbatch nodes found"));
+        let now = Now { server: NOW, host: NOW };
+        assert_eq!(disbatch(&[], &now), check("WARNING", "No Disbatch nodes found"));
         let node = |name: &str, seconds| doc! { "node": name, "timestamp": ago(seconds) };
-        let of = |nodes: &[Document]| json::compact(&disbatch(nodes, NOW));
+        let of = |nodes: &[Document]| json::compact(&disbatch(nodes, &now));
         assert_eq!(
             of(&[node("a", 60)]),
             r#"{"message":"Disbatch is running on one or more nodes","nodes":{"fresh":{"a":60}},"status":"OK"}"#
@@ -285,6 +302,26 @@ mod tests {
         assert!(
             of(&[node("a", 0), node("b", 100)]).contains(r#""nodes":{"fresh":{"a":0},"stale":{"b":100}}"#)
         );
+    }
+
+    #[test]
+    fn nodes_of_ours_are_judged_by_the_clock_of_the_server_alone() {
+        // Their clocks are an hour ahead, and that of this host is late.
+        let now = Now { server: NOW, host: ago(600) };
+        let node = |fields: Document| {
+            let mut node = doc! { "_id": ObjectId::new(), "instance": "i", "timestamp": ago(-3_600), "lease_ms": 30_000 };
+            node.extend(fields);
+            node
+        };
+        let [alive, dead] = [5, 31].map(ago);
+        let of = |nodes: &[Document]| json::compact(&disbatch(nodes, &now)["nodes"]);
+        let nodes = [
+            node(doc! { "node": "a", "state": "alive", "seen": alive }),
+            node(doc! { "node": "b", "state": "alive", "seen": dead }),
+            node(doc! { "node": "c", "state": "stopped" }),
+        ];
+        assert_eq!(of(&nodes), r#"{"fresh":{"a":5},"stale":{"b":31,"c":-4200}}"#);
+        assert_eq!(disbatch(&nodes[1..], &now)["status"], "CRITICAL");
     }
 
     #[test]
