@@ -33,6 +33,9 @@ use crate::processes::Ours;
 /// How long the end of the node waits until its last notes are written.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
+/// The database says within this time that all indexes are there.
+const INDEXES_THERE: Duration = Duration::from_secs(3);
+
 /// Why a DEN cannot even begin. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -150,7 +153,7 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
     loop {
         let error = tokio::select! {
             () = lifecycle.draining() => return false,
-            prepared = store.ensure_indexes() => match prepared {
+            prepared = ensure_indexes(store) => match prepared {
                 Ok(()) => return true,
                 // Documents that violate a unique index, say, are the operator's to mend; work goes on.
                 Err(error) if error.write_failure().is_some() && !error.is_away() => {
@@ -166,6 +169,19 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
             return false;
         }
     }
+}
+
+/// It says so when there are some to be created: the server may take hours for those of a large collection.
+async fn ensure_indexes(store: &Store) -> Result<(), StoreError> {
+    // One that is away takes long, too.
+    store.ping().await?;
+    let mut work = store.ensure_indexes();
+    if let Ok(ensured) = timeout(INDEXES_THERE, &mut work).await {
+        return ensured;
+    }
+    tracing::info!("creating missing indexes: this node claims nothing before they are there");
+    service_manager::waiting("creates missing indexes");
+    work.await
 }
 
 /// An address without the password that a URI may hold.

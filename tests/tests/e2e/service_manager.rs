@@ -17,6 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::outage;
+use crate::wake::{fail, fallible};
 
 /// How long a process may take until it says that it goes on, in microseconds.
 const WATCHDOG: &str = "1000000";
@@ -208,6 +209,29 @@ async fn a_den_is_ready_when_it_has_looked_at_the_database() -> anyhow::Result<(
         manager.until("WATCHDOG=1").await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_den_tells_that_it_waits_for_indexes() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = fallible(data.path()).await?;
+    let world = World::at(server.uri()).await?;
+    let slow = doc! {
+        "failCommands": ["createIndexes"], "appName": "disbatchd", "blockConnection": true, "blockTimeMS": 6_000,
+    };
+    fail(&world, doc! { "times": 1 }, slow).await?;
+    let mut manager = Manager::listen(world.path(), "notify")?;
+    let den = world.den_in("n1", &[], &manager.variables()?)?;
+    let before = manager.until("STATUS=creates missing indexes").await?;
+    assert!(!before.contains(&"READY=1".to_owned()), "{before:?}");
+    let log = den.log()?;
+    assert!(
+        log.contains("creating missing indexes: this node claims nothing before they are there"),
+        "{log}"
+    );
+    manager.until("READY=1").await?;
+    world.end().await?;
+    server.stop().await
 }
 
 #[tokio::test]
