@@ -12,8 +12,8 @@
 //!
 //! 1. The server copies those that have ended (`$merge` by `_id`, replacing an older copy), acknowledged by a
 //!    majority. A copy says that it is `moving`.
-//! 2. A task is deleted from `tasks` if its status and `mtime` are still those of its copy. A task that was
-//!    retried in between stays where it is.
+//! 2. A task is deleted from `tasks` if its status, `mtime` and `complete` are still those of its copy. A task that was
+//!    retried in between, or got its output, stays where it is.
 //! 3. A copy whose task stayed is removed, if it is still the copy that was compared; a copy whose task is gone is
 //!    no longer `moving`.
 //!
@@ -48,6 +48,9 @@ const LOOKED_AT: i64 = 5_000;
 
 /// Plugins may invent statuses; of a queue, so many are looked at.
 const STATUSES: usize = 64;
+
+/// How much longer than others a task stays that does not say whether its output is stored. A day, as its age may be the time that it ran.
+const INCOMPLETE: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Archived {
@@ -147,7 +150,7 @@ impl Store {
     /// The second and third step for the copies that `which` finds.
     async fn finish(&self, which: Document, limit: i64) -> Result<Archived, StoreError> {
         let filter = with(which, doc! { "moving": true });
-        let compared = doc! { "status": 1, "mtime": 1, "queue": 1, "dependents": 1 };
+        let compared = doc! { "status": 1, "mtime": 1, "complete": 1, "queue": 1, "dependents": 1 };
         let copies = collect(self.archive().find(filter).projection(compared).limit(limit)).await?;
         if copies.is_empty() {
             return Ok(Archived::default());
@@ -172,7 +175,7 @@ impl Store {
         Ok(Archived { moved, stayed })
     }
 
-    /// Deletes those documents of a collection that still have the status, `mtime` and `dependents` that `seen` has.
+    /// Deletes those documents of a collection that still have the status, `mtime`, `complete` and `dependents` that `seen` has.
     /// Returns how many.
     pub(super) async fn delete_unchanged(
         &self,
@@ -186,10 +189,11 @@ impl Store {
         }
         let unchanged = |seen: &Document| {
             let field = |name: &str| seen.get(name).cloned().unwrap_or(Bson::Null);
-            // Somebody who waits for it and comes just now must find it, or not find it from the beginning.
+            // Perl's runner leaves `mtime` alone when it stores output. Somebody who waits for it and comes just now must find it, or
+            // not find it from the beginning.
             doc! {
                 "_id": field("_id"), "status": field("status"), "mtime": field("mtime"),
-                "dependents": field("dependents"),
+                "complete": field("complete"), "dependents": field("dependents"),
             }
         };
         let deleted = self.delete_each(collection, seen.iter().map(unchanged).collect()).await;
@@ -276,7 +280,7 @@ impl Store {
                 doc! { "$match": with(doc! { "queue": queue, "status": &status }, settled.clone()) },
                 // Before the age is looked at: this is what bounds the work.
                 doc! { "$limit": LOOKED_AT },
-                doc! { "$match": { "$expr": unchanged_since(server_time_before("$$NOW", age)) } },
+                doc! { "$match": { "$expr": has_ended_before(age) } },
                 doc! { "$limit": integer(room) },
                 doc! { "$project": { "_id": 1 } },
             ];
@@ -320,6 +324,14 @@ fn is_in(ids: &HashSet<ObjectId>, document: &Document) -> bool {
 
 fn by_queue_and_status() -> Hint {
     Hint::Keys(doc! { "queue": 1, "status": 1 })
+}
+
+/// A condition: the last change of an ended task is longer ago than `age`. Perl's runner stores a final status first, then the output with
+/// `complete`, and changes `mtime` with neither; who dies in between never says `complete`.
+fn has_ended_before(age: Duration) -> Document {
+    let unchanged = |age| unchanged_since(server_time_before("$$NOW", age));
+    let is_whole = doc! { "$or": [{ "$lt": ["$status", 1] }, { "$gt": ["$complete", Bson::Null] }] };
+    doc! { "$or": [{ "$and": [is_whole, unchanged(age)] }, unchanged(age + INCOMPLETE)] }
 }
 
 pub(crate) fn server_time_before(now: impl Into<Bson>, age: Duration) -> Document {

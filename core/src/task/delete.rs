@@ -5,8 +5,8 @@
 //! is written to `tasks.deleting` before anything else:
 //!
 //! 1. A tombstone for each task that has ended, with the ids of its files.
-//! 2. The task is deleted from `tasks` if its status and `mtime` are still those of the tombstone. If it was
-//!    retried in between, the tombstone is removed and nothing else happens.
+//! 2. The task is deleted from `tasks` if its status, `mtime` and `complete` are still those of the tombstone. If it was
+//!    retried in between, or got its output, the tombstone is removed and nothing else happens.
 //! 3. The copy in the archive, then chunks, files, earlier attempts, live output and recordings.
 //! 4. The tombstone is `done`. It stays for an hour, so that a mover that had read the task before knows that
 //!    it is gone (see [`super::archive`]).
@@ -83,7 +83,7 @@ impl Store {
         let note = [
             doc! { "$match": which },
             doc! { "$project": {
-                "status": 1, "mtime": 1, "queue": 1, "dependents": 1, "from": collection, "at": "$$NOW",
+                "status": 1, "mtime": 1, "complete": 1, "queue": 1, "dependents": 1, "from": collection, "at": "$$NOW",
                 "files": { "$filter": {
                     "input": ["$stdout", "$stderr"], "cond": { "$eq": [{ "$type": "$$this" }, "objectId"] },
                 } },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::Store;
@@ -354,6 +354,36 @@ async fn a_mover_that_was_killed_leaves_nothing_lost_and_nothing_twice() -> anyh
     assert_eq!(store.archive_tasks(&[retried]).await?.moved, 1);
     let archived = archive(&world).find_one(doc! { "_id": retried }).await?.context("lost")?;
     assert_eq!((archived.get_i32("status")?, archived.get("moving")), (2, None));
+    world.end().await
+}
+
+/// Perl's runner first ends a task, and then stores its output; `mtime` stays that of its claim.
+#[tokio::test]
+async fn a_task_that_perls_runner_ends_stays_until_its_output_is_stored() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
+    let ids = world.submit(queue, vec![doc! {}; 2]).await?;
+    let [ending, abandoned] = ids[..] else { anyhow::bail!("two were made") };
+    let claimed_before = async |task: TaskId, hours: i64| {
+        let at = DateTime::from_millis(store.now().timestamp_millis() - hours * 3_600_000);
+        world.set(task, doc! { "status": 1, "node": "perl", "mtime": at }).await
+    };
+    claimed_before(ending, 5).await?;
+    claimed_before(abandoned, 5).await?;
+    let old =
+        async || anyhow::Ok(store.ended_before(queue, Place::Tasks, Duration::from_secs(60), 10).await?);
+    assert!(old().await?.is_empty(), "their output may come yet");
+    claimed_before(abandoned, 25).await?;
+    assert_eq!(old().await?, [abandoned], "nobody stores its output any more");
+
+    half_moved(&world, ending).await?;
+    world.set(ending, doc! { "stdout": "perl\n", "stderr": Bson::Null, "complete": true }).await?;
+    assert_eq!(store.finish_archiving().await?, Archived { moved: 0, stayed: 1 });
+    assert_eq!(world.task(ending).await?.get_str("stdout")?, "perl\n");
+    assert_eq!(number_of(&world, "tasks.archive").await?, 0);
+    assert_eq!(old().await?, [ending, abandoned]);
     world.end().await
 }
 
