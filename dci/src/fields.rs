@@ -7,6 +7,7 @@ use disbatch_core::model::{
     CANARY, CANARY_RETURNED, FILES, NODES, PLUGIN_VERSION, Policy, Queue, RECORD, Rules, SHADOW, Sort,
     VERSION,
 };
+use disbatch_core::node::HOLDERS;
 use disbatch_core::plugin::VERSIONS;
 use disbatch_core::rate::limit;
 use disbatch_core::tags::INDEX;
@@ -17,7 +18,7 @@ use crate::json::{Dates, from_bson};
 use crate::ui::names::TITLE;
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 27] = [
+const OF_TASK: [&str; 28] = [
     "again",
     "attempt",
     "awaited",
@@ -33,6 +34,7 @@ const OF_TASK: [&str; 27] = [
     "history",
     "holds_locks",
     "instance",
+    "interrupt",
     "lease_until",
     "lock_round",
     "needs_lock",
@@ -48,12 +50,13 @@ const OF_TASK: [&str; 27] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 25] = [
+const OF_NODE: [&str; 26] = [
     "addresses",
     "aside",
     "attention",
     "draining",
     "engines",
+    HOLDERS,
     "hook",
     "instance",
     "interrupt",
@@ -189,7 +192,7 @@ mod tests {
         let task = doc! {
             "_id": 1, "status": 1, "attempt": 2, "failures": 1, "instance": "i", "slot": 0, "pid": 7,
             "lease_until": 1, "started": 1, "history": [], "exit": {}, "result": {}, "run_at": 1, "uploads": [],
-            "unique": "k", "error": "e", "someone_elses": 1,
+            "unique": "k", "error": "e", "interrupt": 2, "someone_elses": 1,
         };
         let shown: Vec<String> = of_task(task.clone(), false).into_iter().map(|(name, _)| name).collect();
         assert_eq!(shown, ["_id", "status", "result", "run_at", "unique", "someone_elses"]);

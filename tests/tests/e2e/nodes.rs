@@ -4,7 +4,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use bson::oid::ObjectId;
 use bson::{Document, doc};
+use disbatch_core::model::{Labels, NodeName, QueueId};
+use disbatch_core::node::{Addresses, Beat, Stats};
+use disbatch_core::plugin::{Engine, Report};
+use disbatch_core::slots::Holder;
 use disbatch_tests::{Dci, Script, World, always, eventually};
 use nix::sys::signal::Signal;
 use reqwest::Method;
@@ -61,6 +66,47 @@ async fn a_queue_is_run_by_the_nodes_that_it_names_or_that_have_its_labels() -> 
     let n2 = dci.get("/nodes/n2?.details=1").await?;
     assert_eq!(n2["addresses"], json!({ "private": ["10.0.0.5"], "public": ["203.0.113.9"] }));
     assert_eq!((&n2["labels"], &n2["state"]), (&json!({ "gpu": "no" }), &json!("alive")));
+    world.end().await
+}
+
+/// Tells all that a DEN can tell of itself.
+fn talkative() -> Beat {
+    let names = || vec!["A".to_owned()];
+    Beat {
+        instance: "i".to_owned(),
+        lease: Duration::from_secs(30),
+        draining: false,
+        running: 1,
+        plugins: names(),
+        versions: names(),
+        workers: names(),
+        shadows: names(),
+        problems: vec![Report { why: "w".to_owned(), plugin: None }],
+        engines: vec![Engine::Exec],
+        serves: doc! { "active": [] },
+        fires_no_schedules: true,
+        wants: vec![QueueId(ObjectId::new())],
+        labels: Labels([("gpu".to_owned(), "yes".to_owned())].into()),
+        addresses: Addresses::sorted(["10.0.0.5"]),
+        rival: Some("j".to_owned()),
+        aside: 1,
+        stats: Stats { load: Some(0.5), cpus: Some(1), memory: Some(1), memory_available: Some(1) },
+        holder: Some(Holder::drawn()),
+    }
+}
+
+#[tokio::test]
+async fn what_a_den_says_of_itself_is_shown_as_a_detail() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = dci(&world).await?;
+    world.store().heartbeat(&NodeName::new("n1"), &talkative()).await?;
+    dci.posted("/nodes/n1", &json!({ "maxthreads": 5, "draining": true, "interrupt": true })).await?;
+    let node = dci.get("/nodes/n1").await?;
+    let shown: Vec<&str> = node.as_object().context("no node")?.keys().map(String::as_str).collect();
+    assert_eq!(shown, ["_id", "id", "maxthreads", "node", "timestamp"]);
+    assert_eq!(dci.get("/nodes").await?, json!([node]));
+    let details = dci.get("/nodes/n1?.details=1").await?;
+    ensure!(details["holders"].is_object() && details["schedules"] == json!(false), "{details}");
     world.end().await
 }
 
