@@ -57,7 +57,9 @@ pub struct Config {
     /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
     pub mongohost: String,
     pub database: String,
+    #[serde(deserialize_with = "sections::or_default")]
     pub attributes: Attributes,
+    #[serde(deserialize_with = "sections::or_default")]
     pub auth: Auth,
     /// The plugins that a queue may be created with; every plugin that is found when unset.
     pub plugins: Option<AllowedPlugins>,
@@ -77,6 +79,7 @@ pub struct Config {
     pub metrics: Metrics,
     pub notifications: Notifications,
     pub traces: Traces,
+    #[serde(deserialize_with = "sections::or_default")]
     pub balance: Balance,
     pub janitor: Chore,
     pub inbox: Inbox,
@@ -128,7 +131,7 @@ pub struct Config {
     /// Folder of Perl's templates; accepted and not used.
     pub views_dir: Option<PathBuf>,
     /// Perl's logging configuration; its level and file are used.
-    #[serde(rename = "log4perl")]
+    #[serde(rename = "log4perl", deserialize_with = "sections::or_default")]
     pub log: Log,
     /// The only queues that this DEN serves.
     #[serde(deserialize_with = "sections::queue_ids")]
@@ -214,7 +217,9 @@ impl Config {
         let mut unknown_keys = Vec::new();
         let mut track = serde_path_to_error::Track::new();
         let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
-        let mut note_unknown = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
+        // A section that may be null has a `?` of its own in the path.
+        let mut note_unknown =
+            |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string().replace(".?.", "."));
         let parsed: Result<Self, _> =
             Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note_unknown));
         let mut config = parsed.map_err(|error| invalid(&track.path().to_string(), &error.to_string()))?;
@@ -309,7 +314,8 @@ fn is_public(path: &Path) -> bool {
 
 /// Whether a configuration has a password of a MongoDB user. Keys of secure parameters are in a file of their own.
 fn has_passwords(config: &Value) -> bool {
-    let is_set = |value: &Value| value.as_str().is_some_and(|password| !password.is_empty());
+    let is_set =
+        |value: &Value| value.is_number() || value.as_str().is_some_and(|password| !password.is_empty());
     let auth = config["auth"].as_object().is_some_and(|auth| auth.values().any(is_set));
     auth || config["mongohost"].as_str().is_some_and(has_password)
 }

@@ -158,7 +158,9 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
 }
 
 /// A whole number, or null.
-fn count<'de, D: Deserializer<'de>, const LEAST: u64>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn count<'de, D: Deserializer<'de>, const LEAST: u64>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     if value.is_null() {
         return Ok(None);

@@ -10,6 +10,15 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::isolation;
+
+/// A section, where null is like not given, as it is to Perl.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 /// A time in seconds within these bounds.
 fn seconds<E: Error>(value: &Value, bounds: RangeInclusive<f64>) -> Result<Duration, E> {
     let seconds = value.as_f64().filter(|seconds| bounds.contains(seconds));
@@ -110,8 +119,8 @@ pub struct Ssl {
 struct SslOptions {
     #[serde(rename = "SSL_ca_file")]
     ca_file: Option<PathBuf>,
-    #[serde(rename = "SSL_verify_mode")]
-    verify_mode: Option<u8>,
+    #[serde(rename = "SSL_verify_mode", default, deserialize_with = "isolation::count::<_, 0>")]
+    verify_mode: Option<u64>,
 }
 
 fn ssl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ssl>, D::Error> {
@@ -149,12 +158,24 @@ disbatch_values::words! {
 /// Passwords of the MongoDB users. No authentication for a role without one.
 #[derive(Clone, Default, Deserialize)]
 pub struct Auth {
-    disbatchd: Option<String>,
-    disbatch_web: Option<String>,
-    task_runner: Option<String>,
-    queuebalance: Option<String>,
-    plugin: Option<String>,
+    disbatchd: Option<Password>,
+    disbatch_web: Option<Password>,
+    task_runner: Option<Password>,
+    queuebalance: Option<Password>,
+    plugin: Option<Password>,
 }
+
+#[derive(Clone)]
+struct Password(String);
+
+read_from!(Password, value: Value => {
+    match value {
+        Value::String(text) => Ok(Password(text)),
+        // To Perl a number is its digits.
+        Value::Number(number) if !number.is_f64() => Ok(Password(number.to_string())),
+        _ => Err("expected text, or a whole number".to_owned()), // It is not to be told.
+    }
+});
 
 impl Auth {
     pub fn password(&self, role: Role) -> Option<&str> {
@@ -165,7 +186,8 @@ impl Auth {
             Role::QueueBalance => &self.queuebalance,
             Role::Plugin => &self.plugin,
         }
-        .as_deref()
+        .as_ref()
+        .map(|Password(text)| text.as_str())
     }
 }
 
@@ -180,9 +202,10 @@ pub(super) enum Names {
 }
 
 pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(match Names::deserialize(deserializer)? {
-        Names::List(names) => names,
-        Names::Keys(map) => map.into_iter().map(|(name, _)| name).collect(),
+    Ok(match Option::<Names>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Names::List(names)) => names,
+        Some(Names::Keys(map)) => map.into_iter().map(|(name, _)| name).collect(),
     })
 }
 

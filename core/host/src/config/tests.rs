@@ -61,6 +61,26 @@ fn a_perl_file_is_accepted_unchanged() {
 }
 
 #[test]
+fn null_numbers_and_text_are_what_perl_makes_of_them() {
+    let sections = ["attributes", "auth", "balance", "web_extensions", "log4perl"];
+    let config = parse(&sections.map(|section| format!("\"{section}\":null")).join(",")).unwrap();
+    assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+    assert_eq!((config.attributes.ssl, config.auth.password(Role::Plugin)), (None, None));
+    assert!(!config.balance.enabled.0 && config.balance.log.0);
+    assert_eq!((config.web_extensions.len(), config.log), (0, Log::default()));
+    let config =
+        parse(r#""auth":{"plugin":1234,"disbatchd":null},"attributes":{"ssl":{"SSL_verify_mode":"0"}}"#)
+            .unwrap();
+    let passwords = [Role::Plugin, Role::Disbatchd].map(|role| config.auth.password(role));
+    assert_eq!(passwords, [Some("1234"), None]);
+    assert!(!config.attributes.ssl.unwrap().verify);
+    for wrong in ["1.5", "[\"p\"]", "true"] {
+        let error = parse(&format!(r#""auth":{{"plugin":{wrong}}}"#)).unwrap_err().to_string();
+        assert!(error.ends_with("auth.plugin: expected text, or a whole number"), "{error}");
+    }
+}
+
+#[test]
 fn mistakes_name_the_key() {
     let cases = [
         (r#"{}"#, "mongohost and database: must be defined"),
@@ -98,6 +118,8 @@ fn unknown_keys_are_collected_with_their_path() {
     let config =
         parse_whole(r#"{"mongohost":"h","database":"d","treads":1,"balance":{"enabeld":1}}"#).unwrap();
     assert_eq!(config.unknown_keys, ["balance.enabeld", "treads"]);
+    let tls = parse(r#""tls":{"certificate":"/c.pem","key":"/k.pem","kee":1}"#).unwrap();
+    assert_eq!(tls.unknown_keys, ["tls.kee"]);
     let ssl =
         r#""attributes":{"ssl":{"SSL_cert_file":"/me.pem","SSL_CA_file":"/ca.pem","SSL_verify_mode":1}}"#;
     let config = parse(ssl).unwrap();
@@ -113,6 +135,7 @@ fn passwords_are_found_wherever_they_are() {
         (json!({ "mongohost": "h", "auth": {} }), false),
         (json!({ "mongohost": "h", "auth": { "plugin": null, "disbatchd": "" } }), false),
         (json!({ "mongohost": "h", "auth": { "plugin": "p" } }), true),
+        (json!({ "mongohost": "h", "auth": { "plugin": 1234 } }), true),
         (json!({ "mongohost": "h:27017,i:27017" }), false),
         (json!({ "mongohost": "mongodb://u@h:27017/?appName=a:b@c" }), false),
         (json!({ "mongohost": "mongodb://u:@h" }), false),
