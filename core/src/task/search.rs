@@ -171,7 +171,8 @@ impl Store {
     }
 
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are
-    /// left out, and so are those that hold only some of the tasks. An empty list when the collection does not exist yet.
+    /// left out, and so are those of ours that hold only some of the tasks. An operator's own are all told, as Perl reads those that there
+    /// are. An empty list when the collection does not exist yet.
     #[operation]
     pub async fn task_index_fields(&self) -> Result<BTreeSet<Vec<String>>, StoreError> {
         let indexes: Vec<mongodb::IndexModel> =
@@ -179,11 +180,13 @@ impl Store {
                 Err(error) if error.is_no_collection() => Vec::new(),
                 indexes => indexes?.try_collect().await?,
             };
-        let is_whole = |options: &mongodb::options::IndexOptions| {
-            options.partial_filter_expression.is_none() && options.sparse != Some(true)
+        let ours = self.declared_indexes(&TASKS);
+        let is_told = |options: &mongodb::options::IndexOptions| {
+            let is_whole = options.partial_filter_expression.is_none() && options.sparse != Some(true);
+            is_whole || !ours.iter().any(|index| options.name == Some(index.name()))
         };
         let ordinary = |index: &mongodb::IndexModel| {
-            index.options.as_ref().is_none_or(is_whole)
+            index.options.as_ref().is_none_or(is_told)
                 && index.keys.values().all(|order| {
                     order.as_i32().is_some() || order.as_f64().is_some() || order.as_i64().is_some()
                 })

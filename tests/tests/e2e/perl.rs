@@ -5,8 +5,10 @@ use std::net::TcpListener;
 use anyhow::Context;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::TaskId;
-use disbatch_tests::{Script, World, binary, eventually};
+use disbatch_tests::{Dci, Script, World, binary, eventually};
 use futures::TryStreamExt;
+use reqwest::Method;
+use serde_json::json;
 use tokio::process::Command;
 
 /// Everything in the recorded database, in its collections.
@@ -91,6 +93,28 @@ async fn the_indexes_of_perl_are_there_to_the_name() -> anyhow::Result<()> {
         assert_eq!(listed, expected, "{collection}");
     }
     eventually("the DEN to go on", || async { Ok((!den.log()?.contains("ERROR")).then_some(())) }).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn tasks_are_searched_by_an_operators_own_indexes_also_of_some_tasks() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.store().ensure_indexes().await?;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
+    world.submit(queue, vec![doc! { "customer": "c", "order": "o" }, doc! {}]).await?;
+    let some = doc! { "params.order": { "$exists": true } };
+    let indexes = vec![
+        doc! { "key": { "params.customer": 1 }, "name": "mine", "sparse": true },
+        doc! { "key": { "params.order": 1 }, "name": "params.order_1", "partialFilterExpression": some },
+    ];
+    world.database().run_command(doc! { "createIndexes": "tasks", "indexes": indexes }).await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    for restriction in ["params.customer=c", "params.order=o"] {
+        let found = dci.get(&format!("/tasks?{restriction}&.count=1")).await?;
+        assert_eq!(found, json!({ "count": 1 }), "{restriction}");
+    }
+    let refused = dci.request(Method::GET, "/tasks?lease_until=1").send().await?;
+    assert_eq!(refused.status(), 400, "what ours hold is a part");
     world.end().await
 }
 
