@@ -123,7 +123,7 @@ pub struct ListingOptions {
     /// Leave out so many first
     #[arg(long, global = true, hide = true, value_name = "N")]
     pub skip: Option<u64>,
-    /// Limit, order and fields as a JSON object: `{"limit":5,"sort":{"_id":-1}}`
+    /// Limit, skip and order as a JSON object: `{"limit":5,"sort":{"_id":-1}}`
     #[arg(long, global = true, hide = true, value_name = "JSON")]
     pub options: Option<String>,
     /// Print times as seconds since 1970
