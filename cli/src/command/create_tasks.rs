@@ -109,7 +109,7 @@ const MOST: usize = 1_000;
 pub async fn run_batch(session: &Session, file: &Path) -> anyhow::Result<ExitCode> {
     let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
     let entries = contents(file).with_context(|| format!("cannot read {name}"))?;
-    let body = batch_request(&entries).with_context(|| file.display().to_string())?;
+    let body = batch_request(&entries).context(name)?;
     let answer = session.client.post_json("/tasks/batch", body).await?;
     session.print(&answer, batch_text)?;
     let BatchAnswer { refused, .. } = read(answer)?;

@@ -116,6 +116,26 @@ async fn output_goes_on_where_the_connection_broke() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_file_whose_connection_broke_is_told_with_the_whole_address() -> anyhow::Result<()> {
+    let entry = value!({ "path": "x", "size": 6,
+        "sha256": "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721" });
+    let page = value!({ "id": ID, "name": "data", "version": 1, "state": "done", "count": 1, "bytes": 6,
+        "entries": [entry], "next": null, "versions": [] });
+    let content = "/files/data/content/x?.version=1";
+    let server = Server::start(vec![
+        ("GET /files/data?.limit=1000", vec![json(page)]),
+        (&format!("GET {content}"), vec![Reply::Broken(b"abc".to_vec()), Reply::Part(3, b"def".to_vec())]),
+    ])
+    .await?;
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().to_str().context("a path that is not UTF-8")?;
+    let outcome = server.expect(&["files", "get", "data", out], 0).await?;
+    ensure!(outcome.stderr.contains(&format!("Error getting {}{content} (500", server.url)), "{outcome:?}");
+    ensure!(std::fs::read(folder.path().join("x"))? == b"abcdef");
+    Ok(())
+}
+
+#[tokio::test]
 async fn why_a_task_waits_is_told() -> anyhow::Result<()> {
     let server = Server::start(vec![
         ("POST /tasks", vec![created()]),

@@ -37,6 +37,18 @@ async fn a_job_is_followed_to_its_end() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn what_is_wrong_on_standard_input_is_told_of_it() -> anyhow::Result<()> {
+    let server = server(Vec::new()).await?;
+    let path = tempfile::NamedTempFile::new()?;
+    std::fs::write(&path, "nope\n")?;
+    let output = server.command(&["batch", "-"]).stdin(path.reopen()?).output().await?;
+    let text = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(255), "{:?}: {text}", output.status);
+    ensure!(text.contains("standard input: line 1: not a JSON object"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn tasks_that_could_not_be_acted_on_are_named() -> anyhow::Result<()> {
     for (errors, all) in [(9, true), (10, false)] {
         let mut done = job("done", 2);

@@ -141,13 +141,13 @@ impl Download<'_> {
     async fn fetch(&self, place: PathBuf, entry: FileEntry, version: i64) -> anyhow::Result<()> {
         let parts: Vec<String> = entry.path.split('/').map(segment).collect();
         let name = &self.options.name;
-        let address = format!("/files/{name}/content/{}?.version={version}", parts.join("/"));
+        let content = format!("/files/{name}/content/{}?.version={version}", parts.join("/"));
         let mut part = blocking(move || Part::open(place, entry)).await?;
         advance(&self.progress, "got", part.length());
-        self.fill(&mut part, &address).await?;
+        self.fill(&mut part, &content).await?;
         if !part.is_right() && part.is_resumed {
             part = blocking(move || part.restart()).await?;
-            self.fill(&mut part, &address).await?;
+            self.fill(&mut part, &content).await?;
         }
         if !part.is_right() {
             // It would only be begun anew the next time.
@@ -158,16 +158,16 @@ impl Download<'_> {
     }
 
     /// Goes on with a file until all of it has come, however often the connection is lost.
-    async fn fill(&self, part: &mut Part, address: &str) -> anyhow::Result<()> {
+    async fn fill(&self, part: &mut Part, content: &str) -> anyhow::Result<()> {
         let (mut pause, mut empty) = (FIRST_PAUSE, 0_usize);
         while !part.is_whole() {
             let before = part.length();
-            let lost = match self.connection.client.stream(address, before).await {
+            let lost = match self.connection.client.stream(content, before).await {
                 Ok(response) => {
                     self.connection.answered();
                     let is_part = response.status() == StatusCode::PARTIAL_CONTENT;
                     ensure!(is_part == (before > 0), "the DCI sends another part than it was asked for");
-                    let lost = self.copy(response, part, address).await?;
+                    let lost = self.copy(response, part).await?;
                     empty += 1;
                     lost
                 }
@@ -185,12 +185,8 @@ impl Download<'_> {
     }
 
     /// Writes what comes. Returns why there is no more of it, if that is not its end.
-    async fn copy(
-        &self,
-        mut response: Response,
-        part: &mut Part,
-        address: &str,
-    ) -> anyhow::Result<Option<ApiError>> {
+    async fn copy(&self, mut response: Response, part: &mut Part) -> anyhow::Result<Option<ApiError>> {
+        let url = response.url().to_string();
         loop {
             match response.chunk().await {
                 Ok(Some(bytes)) => {
@@ -200,7 +196,7 @@ impl Download<'_> {
                     advance(&self.progress, "got", length);
                 }
                 Ok(None) => return Ok(None),
-                Err(error) => return Ok(Some(ApiError::broken_off("getting", address.to_owned(), &error))),
+                Err(error) => return Ok(Some(ApiError::broken_off("getting", url, &error))),
             }
         }
     }
