@@ -122,6 +122,9 @@ impl Store {
     }
 
     /// Keeps what the service wants to find in the next run of the task's schedule, or in the next attempt.
+    ///
+    /// # Errors
+    /// Among others, the document would be too large ([`crate::store::WriteFailure::is_too_large`]).
     #[operation(task = %task)]
     pub async fn callback_storage(
         &self,

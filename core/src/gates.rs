@@ -107,6 +107,10 @@ impl Parts {
         self.failed.as_ref().is_some_and(StoreError::is_forbidden)
     }
 
+    /// What they came to.
+    ///
+    /// # Errors
+    /// That of the first that failed.
     fn end(self) -> Result<Passed, StoreError> {
         self.failed.map_or(Ok(self.passed), Err)
     }

@@ -331,6 +331,7 @@ impl Store {
         Ok(dead)
     }
 
+    /// The nodes whose DEN is alive by its heartbeat and the server's clock.
     #[operation]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
         let found = collect(self.nodes().find(alive()).projection(doc! { "node": 1 })).await?;

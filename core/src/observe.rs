@@ -138,6 +138,10 @@ impl Store {
 
     /// The ids of tasks as they change, and as their live output grows, from now on. A hint, not a record: a
     /// change that is told may be visible already, and one before this call is not told.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or has no change streams ([`StoreError::has_no_change_streams`]); within the stream
+    /// when it is lost.
     #[operation]
     pub async fn task_changes(&self) -> Result<Rows<TaskId>, StoreError> {
         let of_interest = doc! { "$match": { "$or": [

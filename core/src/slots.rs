@@ -150,6 +150,7 @@ impl Store {
         Ok(self.slots().delete_many(these).await?.deleted_count)
     }
 
+    /// When each holder has shown itself last, by the server's clock.
     #[operation]
     pub async fn beats_of_holders(&self) -> Result<HashMap<Holder, DateTime>, StoreError> {
         let nodes = self.nodes();

@@ -185,6 +185,7 @@ impl Handover {
         lock(&self.under_way).iter().copied().collect()
     }
 
+    /// One that was taken was somebody else's.
     pub fn lost(&self, queue: QueueId) {
         if let Some(stock) = lock(&self.queues).get_mut(&queue) {
             stock.lost += 1;

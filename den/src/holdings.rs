@@ -172,6 +172,7 @@ pub struct Watch {
     beats: HashMap<Holder, (Option<DateTime>, Instant)>,
     looked: Option<Instant>,
     released: Option<Instant>,
+    /// Slots of ours in which a task may still be.
     doubtful: HashMap<(QueueId, u64), TaskId>,
     asked: Option<Instant>,
     right: Right,
@@ -267,6 +268,7 @@ impl Watch {
         self.right != Right::Given
     }
 
+    /// A pass has come so far that it gives up slots.
     pub fn reached(&mut self, now: Instant) {
         self.reached = Some(now);
     }

@@ -84,6 +84,7 @@ pub struct Launcher {
     foreign: bool,
     lease: Duration,
     idle_limit: Duration,
+    /// By their serial numbers.
     processes: HashMap<u64, Process>,
     /// Warm runners without a task, the one that was used last at the end.
     idle: Vec<u64>,

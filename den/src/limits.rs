@@ -117,12 +117,14 @@ impl LimitHistory {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
     pub read: Option<Instant>,
+    /// There are tasks that have no slot.
     pub has_others: bool,
     /// There was no other DEN when it was looked for some, which began then.
     pub alone: Option<Instant>,
 }
 
 impl Limits {
+    /// It was looked who is there.
     pub fn met(&mut self, strangers: bool) {
         if self.strangers != Some(strangers) {
             tracing::debug!(strangers, "whether limits are kept by counting");
@@ -135,6 +137,7 @@ impl Limits {
         self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY)
     }
 
+    /// It was looked if each slot is given once.
     pub fn looked(&mut self, kept: bool, now: Instant) {
         self.looked = Some(now);
         match (self.slots_are_kept.replace(kept), kept) {

@@ -60,6 +60,7 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// Everything is due.
     pub fn new(lease: Duration) -> Self {
         Self { lease, ..Self::default() }
     }

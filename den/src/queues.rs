@@ -23,6 +23,7 @@ impl Queues {
         self.read = None;
     }
 
+    /// Whether they are to be read again. Where no hints tell of a change they always are.
     pub fn are_old(&self, now: Instant, hints: bool) -> bool {
         !hints || self.read.is_none_or(|read| now.saturating_duration_since(read) >= KEPT)
     }

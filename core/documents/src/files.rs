@@ -36,6 +36,7 @@ pub struct FileInput {
 pub struct FileOutput {
     /// In a new version of which set.
     pub name: SetName,
+    /// Which files: those that match one of these. Empty: all.
     pub patterns: Vec<String>,
 }
 

@@ -99,6 +99,7 @@ impl Queue {
         self.rest.get("reason").and_then(Bson::as_str).filter(|reason| !reason.is_empty())
     }
 
+    /// How many may be claimed: none while it is paused.
     pub fn claim_limit(&self) -> u64 {
         if self.is_paused() { 0 } else { self.thread_limit() }
     }

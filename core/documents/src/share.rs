@@ -76,6 +76,7 @@ const DRAW: &[u8] = b"shadow";
 pub struct Shadow {
     /// The name or id of the other queue.
     pub queue: String,
+    /// Which part: from 0 to 1.
     pub share: f64,
 }
 

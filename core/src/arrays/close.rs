@@ -40,6 +40,9 @@ pub struct ArraysPassed {
 impl Store {
     /// Does what there is to do about arrays: inserts elements that are missing, and ends arrays whose elements have all
     /// ended. It costs one index entry for each array that is open. Any number of processes may do so at once.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or this user has no right to arrays. What was done by then is done.
     #[operation]
     pub async fn pass_arrays(&self) -> Result<ArraysPassed, StoreError> {
         let filled = self.fill_left().await?;

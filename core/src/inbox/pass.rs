@@ -80,6 +80,9 @@ impl Store {
 
     /// Makes tasks of what is in the inbox and was not left, any number of DENs at once. `schemas`: what plugins want of parameters, as far
     /// as that is known here. `told`: a new document, with which it begins, while the others are read.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or this user has no right to tasks. What was done by then is done.
     #[operation]
     pub async fn move_inbox(
         &self,

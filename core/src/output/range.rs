@@ -38,6 +38,9 @@ impl Store {
 
     /// The chunks of the file `id` in order, as bytes. Text and binary chunks are read alike. A file without
     /// chunks is an empty stream.
+    ///
+    /// # Errors
+    /// The database cannot be reached; within the stream also when a chunk is missing or is no chunk.
     #[operation]
     pub async fn read_output(&self, id: ObjectId) -> Result<Rows<Vec<u8>>, StoreError> {
         self.read_output_from(id, None, 0).await

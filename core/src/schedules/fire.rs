@@ -74,6 +74,9 @@ impl Store {
     /// Fires the schedules whose time has come, and makes the tasks that others have left to be made. Any number of
     /// processes may do so at once. It does so much at most; whether there may be more is told. `schemas`: what plugins want of
     /// parameters, as far as that is known here. A schedule whose parameters do not fit does not fire.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or this user has no right to schedules. What was done by then is done.
     #[operation]
     pub async fn fire_schedules(&self, schemas: &Schemas) -> Result<Fired, StoreError> {
         let mut all = Fired::default();

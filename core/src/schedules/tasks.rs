@@ -183,6 +183,9 @@ fn unsettled() -> Document {
 
 impl Store {
     /// Tells schedules of tasks that have ended. Returns how many tasks these were, and whether there may be more.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or this user has no right to schedules. What was done by then is done.
     #[operation]
     pub async fn settle_scheduled(&self) -> Result<(u64, bool), StoreError> {
         let mut all = 0;

@@ -181,6 +181,10 @@ fn of_node(node: &NodeName, minute: i64, noted: &OfNode) -> Document {
 impl Store {
     /// Writes all that this process has noted and not written: counters, numbers over time, and what groups have had. A
     /// process that ends calls this last; others need not.
+    ///
+    /// # Errors
+    /// As of [`Store::flush_counters`], [`Store::flush_series`] and [`Store::flush_groups`]: the first of them if several
+    /// fail.
     #[operation]
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (counters, series, groups) =

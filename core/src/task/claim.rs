@@ -61,6 +61,7 @@ pub struct Claim {
 
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// The tasks, in the order of the queue.
     pub claims: Vec<Claim>,
     /// Places that other DENs turned out to have.
     pub taken: Vec<u64>,

@@ -86,6 +86,9 @@ impl Store {
 
     /// Ends the task of `run` although the server refuses `finish` for what the task is like: without its history, then without
     /// what came out, and at last with its status alone. Files that the task would have referred to are removed.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the task cannot be ended: it is set aside.
     pub(super) async fn finish_unfit(
         &self,
         run: &Run,

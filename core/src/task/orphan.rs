@@ -284,6 +284,7 @@ impl Store {
         Ok(found.is_some())
     }
 
+    /// Running tasks whose lease has run out, by the server's clock.
     #[operation]
     pub async fn expired_runs(&self) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {

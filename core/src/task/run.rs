@@ -209,6 +209,7 @@ impl Store {
         Ok(())
     }
 
+    /// Prolongs a run's lease, by the server's clock, and tells what is wanted of it.
     #[operation(task = %run.task)]
     pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
         let longer = Transition::within().compute("lease_until", server_time_in(lease));

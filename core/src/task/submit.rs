@@ -290,6 +290,7 @@ impl Store {
         doc! { "$and": [filter, before.unwrap_or_default()] }
     }
 
+    /// What all of `tasks` new tasks will have, by the server's clock.
     async fn template(
         &self,
         queue: QueueId,

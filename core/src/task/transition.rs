@@ -261,6 +261,7 @@ pub(crate) fn server_time_in(duration: Duration) -> Document {
     doc! { "$add": ["$$NOW", millis(duration)] }
 }
 
+/// A condition: the time in `field` is past, by the server's clock.
 pub(super) fn is_past(field: &str) -> Document {
     doc! { "$lt": [format!("${field}"), "$$NOW"] }
 }

@@ -128,6 +128,7 @@ pub enum Pull {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerLimits {
+    /// Bytes of memory.
     #[serde(deserialize_with = "memory::limit")]
     pub memory: Option<u64>,
     /// Processors: 0.5 is half the time of one.

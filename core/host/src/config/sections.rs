@@ -248,6 +248,7 @@ pub(super) fn queue_ids<'de, D: Deserializer<'de>>(
     Ok(ids.map(|ids| ids.into_iter().map(|id| id.0).collect()))
 }
 
+/// How many tasks may be started in a second.
 pub(super) fn increase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let Some(value) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
     let tasks = value.as_u64().filter(|tasks| *tasks > 0).map(Some);

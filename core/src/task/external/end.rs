@@ -182,7 +182,8 @@ impl Store {
             queue.as_ref().and_then(|queue| Trial::of_started(queue, task)),
             finish.status,
         );
-        // Since when its service alone has the task: up to then, the DEN of its runner notes how long it has had its place.
+        // Since when its service alone has the task: up to then, the DEN of its runner notes how long it has had its place. `None`: it has
+        // ended it before.
         let external = task.rest.get_document(EXTERNAL);
         if let (Some(queue), Ok(since)) =
             (&queue, external.and_then(|external| external.get_datetime("since")))
