@@ -62,6 +62,18 @@ is_deeply [plugin('Disbatch::Client::Task->run(sub { $_[0]->save(3); $_[0]->inte
     [{ storage => 3 }, { interrupted => JSON::PP::true }], 'one that is interrupted';
 is((plugin('Disbatch::Client::Task->run_batch(\&work)', '{"params":{"n":1}}'))[1], "out 1\n", 'a batch of one');
 
+my $control = File::Temp->new;
+print {$control} "{}\n";
+$control->flush;
+my @by_path = ('Disbatch::Client::Task->run(\&work)', '{"params":{"n":1}}', DISBATCH_CONTROL_FD => '', DISBATCH_CONTROL => "$control");
+is_deeply [plugin(@by_path)], [0, "out 1\n", '', []], 'a container names a path';
+seek $control, 0, 0 or die $!;
+is_deeply [map { $JSON->decode($_) } <$control>], [{}, $progress, { result => { n => 1 } }], 'which what is sent is appended to';
+unlink "$control" or die $!;
+($code, $out, $err) = plugin(@by_path);
+is_deeply [$code, $out, -e "$control"], [0, "out 1\n", undef], 'one that is not there is not made';
+is(() = $err =~ /progress and results are lost/g, 1, 'and it is said once');
+
 my $lines = join '', map { $JSON->encode($_) . "\n" } line('a', 1), line('b', -2), line('c', 3);
 ($code, $out, $err, $said) = plugin('Disbatch::Client::Task->run_warm(\&work)', $lines, %warm);
 is_deeply [$code, $out, $err], [0, "out 1\nout -2\nout 3\n", "negative\n"], 'task after task';

@@ -54,6 +54,16 @@ def test_one_task() -> None:
     assert said == [{"storage": 3}, {"interrupted": True}]
 
 
+def test_a_container_names_a_path(tmp_path: Path) -> None:
+    control, task = tmp_path / "control", '{"params":{"n":1}}'
+    env = {"DISBATCH_CONTROL_FD": "", "DISBATCH_CONTROL": str(control)}
+    code, out, err, _ = plugin("run(work)", task, **env)
+    assert (code, out) == (0, "out 1\n") and "progress and results are lost" in err and not control.exists()
+    control.write_text("{}\n")
+    assert plugin("run(work)", task, **env)[:3] == (0, "out 1\n", "")
+    assert [json.loads(line) for line in control.read_text().splitlines()] == [{}, PROGRESS, {"result": {"n": 1}}]
+
+
 def test_task_after_task() -> None:
     lines = "".join(json.dumps(one) + "\n" for one in (line("a", 1), line("b", -2), line("c", 3)))
     code, out, err, said = plugin("run_warm(work)", lines, DISBATCH_WARM="1")

@@ -1,6 +1,6 @@
 /** Writes a plugin. See docs/plugins.md for what a plugin is. */
 
-import { readFileSync, writeSync } from "node:fs";
+import { constants, openSync, readFileSync, writeSync } from "node:fs";
 import { parse, stringify } from "./json.js";
 import type { Json } from "./types.js";
 
@@ -34,10 +34,23 @@ function write(fd: number, text: string): void {
   }
 }
 
-/** The control descriptor. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere. */
+/** What `DISBATCH_CONTROL` names, or -1. */
+let opened: number | undefined;
+
+function open(path: string): number {
+  try {
+    return openSync(path, constants.O_WRONLY | constants.O_APPEND);
+  } catch (error) {
+    write(2, `cannot open DISBATCH_CONTROL: ${error}; progress and results are lost\n`);
+    return -1;
+  }
+}
+
+/** The control descriptor, or its path in a container or a pod. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere. */
 function send(message: Json): void {
-  const fd = process.env.DISBATCH_CONTROL_FD;
-  if (fd) write(Number(fd), `${stringify(message)}\n`);
+  const { DISBATCH_CONTROL_FD: number, DISBATCH_CONTROL: path } = process.env;
+  const fd = number ? Number(number) : path ? (opened ??= open(path)) : -1;
+  if (fd >= 0) write(fd, `${stringify(message)}\n`);
 }
 
 /** The answer to a question; `value` and `by` are null if nobody has answered in time. */

@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { Client } from "../dist/index.js";
@@ -94,6 +97,24 @@ test("one task", async () => {
   const stopped = await plugin("await run((task) => { task.save(3); task.interrupted(); });", "{}");
   assert.deepEqual(stopped.said, [{ storage: 3 }, { interrupted: true }]);
   assert.equal((await plugin("await runBatch(([task]) => work(task));", '{"params":{"n":1}}')).out, "out 1\n");
+});
+
+test("a container names a path", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "disbatch-"));
+  try {
+    const [control, task] = [join(folder, "control"), '{"params":{"n":1}}'];
+    const env = { DISBATCH_CONTROL_FD: "", DISBATCH_CONTROL: control };
+    const lost = await plugin("await run(work);", task, env);
+    assert.deepEqual([lost.code, lost.out], [0, "out 1\n"]);
+    assert.equal(lost.err.match(/progress and results are lost/g).length, 1);
+    await writeFile(control, "{}\n");
+    const { code, err } = await plugin("await run(work);", task, env);
+    assert.deepEqual([code, err], [0, ""]);
+    const said = (await readFile(control, "utf8")).split("\n").filter(Boolean).map((line) => parse(line));
+    assert.deepEqual(said, [{}, { progress: { percent: 100, message: "too far" } }, { result: { n: 1 } }]);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test("task after task", async () => {

@@ -31,11 +31,16 @@ OPTIONAL = ("JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_COMMIT",
 
 
 class _Control:
-    """The control descriptor. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere."""
+    """The control descriptor, or its path in a container or a pod. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere."""
 
     def __init__(self) -> None:
-        number = os.environ.get("DISBATCH_CONTROL_FD")
+        number, path = os.environ.get("DISBATCH_CONTROL_FD"), os.environ.get("DISBATCH_CONTROL")
         self._fd = int(number) if number else None
+        if self._fd is None and path:
+            try:
+                self._fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+            except OSError as error:
+                sys.stderr.write(f"cannot open DISBATCH_CONTROL: {error}; progress and results are lost\n")
         self._lock = threading.Lock()
 
     def send(self, message: Mapping[str, Any]) -> None:

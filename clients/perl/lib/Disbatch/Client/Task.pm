@@ -7,6 +7,7 @@ use strict;
 use warnings;
 
 use Carp qw(croak);
+use Fcntl qw(O_APPEND O_WRONLY);
 use IO::Handle ();
 use JSON::PP ();
 
@@ -168,8 +169,8 @@ sub _send {
     _put($self->{control}, { %message, $self->{in_batch} ? (id => $self->id) : () });
 }
 
-# Without a runner, as when a plugin is tried by hand, what is sent goes nowhere.
-sub _control { $ENV{DISBATCH_CONTROL_FD} }
+# The control descriptor, or its path in a container or a pod. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere.
+sub _control { length $ENV{DISBATCH_CONTROL_FD} ? $ENV{DISBATCH_CONTROL_FD} : $ENV{DISBATCH_CONTROL} }
 
 sub _put {
     my ($control, $message) = @_;
@@ -179,17 +180,26 @@ sub _put {
 my %handles;
 
 sub _all {
-    my ($number, $bytes) = @_;
-    my $handle = $handles{$number} //= do {
-        open my $opened, '>&=', $number or croak "cannot write to the descriptor $number: $!";
-        binmode $opened;
-        $opened;
-    };
+    my ($target, $bytes) = @_;
+    my $handle = $handles{$target} //= _open($target) or return;
     while (length $bytes) {
         my $written = syswrite $handle, $bytes;
-        croak "cannot write to the descriptor $number: $!" if !defined $written;
+        croak "cannot write to the descriptor $target: $!" if !defined $written;
         substr $bytes, 0, $written, '';
     }
+}
+
+# A descriptor by its number, or what a path names: 0 if that cannot be opened.
+sub _open {
+    my ($target) = @_;
+    my $opened;
+    if ($target =~ /\A\d+\z/) { open $opened, '>&=', $target or croak "cannot write to the descriptor $target: $!" }
+    elsif (!sysopen $opened, $target, O_WRONLY | O_APPEND) {
+        print STDERR "cannot open '$target' of DISBATCH_CONTROL: $!; progress and results are lost\n";
+        return 0;
+    }
+    binmode $opened;
+    return $opened;
 }
 
 sub _id {
