@@ -95,6 +95,32 @@ for my $run ('run_batch', 'run_warm') {
     is_deeply [map { $_->{status} // () } @$said], [5, 6], "$run: a task that waits hears of its cancel";
 }
 
+# There is nothing to read before the third signal, and room for all of what is said only by those after the sixth.
+($code, $out, $err) = plugin(<<'END', '', %warm);
+use Time::HiRes qw(ITIMER_REAL setitimer);
+pipe my $in, my $lines or die $!;
+pipe my $said, my $control or die $!;
+open STDIN, '<&', $in or die $!;
+$said->blocking(0);
+$ENV{DISBATCH_CONTROL_FD} = fileno $control;
+my ($signals, $heard) = (0, '');
+$SIG{ALRM} = sub {
+    if (++$signals == 3) {
+        syswrite $lines, qq({"task":{},"env":{"DISBATCH_TASK_ID":"a"}}\n) or die $!;
+        close $lines;
+    }
+    sysread $said, $heard, 65536, length $heard if $signals > 6;
+};
+setitimer ITIMER_REAL, 0.01, 0.01;
+END {
+    setitimer ITIMER_REAL, 0;
+    1 while sysread $said, $heard, 65536, length $heard;
+    print "$1\n" if $heard =~ /\n(.*)\n\z/;
+}
+Disbatch::Client::Task->run_warm(sub { $_[0]->result({ a => 'x' x 1_000_000 }) });
+END
+is_deeply [$code, $out, $err], [0, qq({"done":{"exit":0,"id":"a"}}\n), ''], 'signals that a plugin handles are no errors';
+
 my $task = Disbatch::Client::Task->new({ params => { a => 1 }, secure_params => { password => 'horse' } });
 is $task->secure_params->{password}, 'horse', 'secure parameters';
 unlike $JSON->encode($task->document), qr/horse/, 'are not part of the document';

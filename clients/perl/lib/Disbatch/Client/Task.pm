@@ -139,7 +139,7 @@ sub cancelled {
     while (!$self->{cancelled} && !$is_at_end && $self->{in_batch}) {
         my $ready = '';
         vec($ready, fileno(STDIN), 1) = 1;
-        last if !select $ready, undef, undef, 0;
+        last if 1 > select $ready, undef, undef, 0;
         _read(ref $self);
     }
     return $self->{cancelled} // 0;
@@ -184,8 +184,9 @@ sub _all {
     my $handle = $handles{$target} //= _open($target) or return;
     while (length $bytes) {
         my $written = syswrite $handle, $bytes;
-        croak "cannot write to the descriptor $target: $!" if !defined $written;
-        substr $bytes, 0, $written, '';
+        # A signal that the plugin handles is no error.
+        croak "cannot write to the descriptor $target: $!" if !defined $written && !$!{EINTR};
+        substr $bytes, 0, $written // 0, '';
     }
 }
 
@@ -290,6 +291,7 @@ sub _line {
 sub _read {
     my ($class) = @_;
     my $read = sysread STDIN, $buffer, 65536, length $buffer;
+    return if !defined $read && $!{EINTR};
     croak "cannot read the tasks: $!" if !defined $read;
     $is_at_end = 1 if !$read;
     while ($buffer =~ s/\A([^\n]*)\n//) {
