@@ -366,8 +366,9 @@ function standFor(task: Task): () => void {
   ] as const;
   const before = streams.map(([stream]) => stream.write);
   for (const [stream, name] of streams) {
-    stream.write = ((chunk: string | Uint8Array) => {
+    stream.write = ((chunk: string | Uint8Array, encoding?: unknown, done?: () => void) => {
       task.write(name, typeof chunk === "string" ? chunk : Buffer.from(chunk).toString());
+      (typeof encoding === "function" ? encoding : done)?.();
       return true;
     }) as typeof stream.write;
   }

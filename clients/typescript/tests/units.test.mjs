@@ -131,6 +131,12 @@ test("a batch one by one and at once", async () => {
   assert.deepEqual([one.code, one.out], [0, ""]);
   assert.equal(one.said.filter(({ id, stdout }) => id === "a" && stdout).map(({ stdout }) => stdout).join(""), "out 1\n");
   assert.deepEqual(one.said.at(-1), { id: "b", done: { exit: 1 } });
+  const waits = `await run(async (task) => {
+    await new Promise((written) => process.stdout.write("a", written));
+    await new Promise((written) => process.stderr.write("b", "utf8", written));
+  });`;
+  const written = await plugin(waits, both, warm);
+  assert.deepEqual([written.code, dones(written.said)], [0, [{ exit: 0 }, { exit: 0 }]]);
   const own = await plugin("await runBatch(([, two]) => { two.print('two'); two.done(3); });", both, warm);
   assert.deepEqual(own.said, [{ id: "b", stdout: "two\n" }, { id: "b", done: { exit: 3 } }, { id: "a", done: { exit: 0 } }]);
   const bad = await plugin("await runBatch(() => { throw new Error('no'); });", both, warm);
