@@ -79,6 +79,12 @@ my $lines = join '', map { $JSON->encode($_) . "\n" } line('a', 1), line('b', -2
 is_deeply [$code, $out, $err], [0, "out 1\nout -2\nout 3\n", "negative\n"], 'task after task';
 is_deeply [map { $_->{done} // () } @$said], [{ id => 'a', exit => 0 }, { id => 'b', exit => 1 }, { id => 'c', exit => 0 }], 'each has its end';
 
+my %first = (DISBATCH_TASK_ID => 'a', TRACEPARENT => '00-1', DISBATCH_STEP_NAME => 'sum', DISBATCH_NODE => 'theirs');
+$lines = join '', map { $JSON->encode({ task => {}, env => $_ }) . "\n" } \%first, { DISBATCH_TASK_ID => 'b' };
+my $prints = 'Disbatch::Client::Task->run_warm(sub { print join(" ", map { $_ // "none" } @ENV{qw(DISBATCH_TASK_ID TRACEPARENT DISBATCH_STEP_NAME DISBATCH_NODE)}), "\n" })';
+($code, $out, $err) = plugin($prints, $lines, %warm, DISBATCH_NODE => 'own');
+is_deeply [$out, $err], ["a 00-1 sum theirs\nb none none own\n", ''], 'a task has no variables of the one before';
+
 my $both = $JSON->encode({ tasks => [line('a', 1), line('b', -2)] }) . "\n";
 ($code, $out, $err, $said) = plugin('Disbatch::Client::Task->run(\&work)', $both, %warm);
 is_deeply [$code, $out], [0, ''], 'a batch one by one';

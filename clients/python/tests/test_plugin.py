@@ -71,6 +71,15 @@ def test_task_after_task() -> None:
     assert [one["done"] for one in said if "done" in one] == [{"id": "a", "exit": 0}, {"id": "b", "exit": 1}, {"id": "c", "exit": 0}]
 
 
+def test_a_task_has_no_variables_of_the_one_before() -> None:
+    names = ["DISBATCH_TASK_ID", "TRACEPARENT", "DISBATCH_STEP_NAME", "DISBATCH_NODE"]
+    first = {"DISBATCH_TASK_ID": "a", "TRACEPARENT": "00-1", "DISBATCH_STEP_NAME": "sum", "DISBATCH_NODE": "theirs"}
+    lines = "".join(json.dumps({"task": {}, "env": env}) + "\n" for env in (first, {"DISBATCH_TASK_ID": "b"}))
+    text = f"import os\nrun_warm(lambda task: print(*[os.environ.get(name) for name in {names}]))"
+    _, out, err, _ = plugin(text, lines, DISBATCH_WARM="1", DISBATCH_NODE="own")
+    assert (out, err) == ("a 00-1 sum theirs\nb None None own\n", "")
+
+
 def test_a_batch_one_by_one_and_at_once() -> None:
     both = json.dumps({"tasks": [line("a", 1), line("b", -2)]}) + "\n"
     code, out, _, said = plugin("run(work)", both, DISBATCH_WARM="1")

@@ -7,17 +7,6 @@ import type { Json } from "./types.js";
 const MAX_SAVED = 1024 * 1024;
 // In UTF-16 units. A control line has at most 2 MiB; a unit has six bytes at most as JSON.
 const MAX_TEXT = 256 * 1024;
-// What the environment of one task has and that of the next may lack.
-const OPTIONAL = [
-  "JOB_PARAMS",
-  "JOB_STORAGE",
-  "JOB_SECURE_PARAMS",
-  "DISBATCH_COMMIT",
-  "DISBATCH_DATABASE",
-  "DISBATCH_ARRAY_ID",
-  "DISBATCH_ARRAY_INDEX",
-  "DISBATCH_ARRAY_VALUE",
-];
 
 export type Work = (task: Task) => unknown;
 
@@ -351,11 +340,16 @@ function read(line: string): { tasks: Task[]; inBatch: boolean; cancel?: string 
   return { inBatch, tasks: entries.map(({ task, env = {}, work_dir }) => new Task(task, { env, workDir: work_dir }, inBatch)) };
 }
 
-/** Programs that the task starts have its variables, as if the process were its own. */
+/** Programs that the task starts have its variables, as if the process were its own. The next task may lack some of them. */
 function adopt(task: Task): () => void {
-  for (const name of OPTIONAL) delete process.env[name];
+  const before = Object.keys(task.env).map((name) => [name, process.env[name]] as const);
   Object.assign(process.env, task.env);
-  return () => {};
+  return () => {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  };
 }
 
 /** What is printed in a batch would belong to no task. */

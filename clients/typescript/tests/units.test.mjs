@@ -125,6 +125,14 @@ test("task after task", async () => {
   assert.deepEqual(dones(said), [{ id: "a", exit: 0 }, { id: "b", exit: 1 }, { id: "c", exit: 0 }]);
 });
 
+test("a task has no variables of the one before", async () => {
+  const first = { DISBATCH_TASK_ID: "a", TRACEPARENT: "00-1", DISBATCH_STEP_NAME: "sum", DISBATCH_NODE: "theirs" };
+  const lines = [first, { DISBATCH_TASK_ID: "b" }].map((env) => `${stringify({ task: {}, env })}\n`).join("");
+  const program = `await runWarm(() => console.log(...${stringify(Object.keys(first))}.map((name) => process.env[name])));`;
+  const { out, err } = await plugin(program, lines, { ...warm, DISBATCH_NODE: "own" });
+  assert.deepEqual([out, err], ["a 00-1 sum theirs\nb undefined undefined own\n", ""]);
+});
+
 test("a batch one by one and at once", async () => {
   const both = `${stringify({ tasks: [line("a", 1), line("b", -2)] })}\n`;
   const one = await plugin("await run(work);", both, warm);

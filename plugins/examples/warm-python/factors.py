@@ -75,11 +75,12 @@ def attempt(task):
 def main():
     if os.environ.get("DISBATCH_WARM") != "1":
         sys.exit(attempt(json.load(sys.stdin)))
+    own = dict(os.environ)
     for line in sys.stdin:
         message = json.loads(line)
-        # Not every task has this one.
-        os.environ.pop("JOB_PARAMS", None)
-        os.environ.update(message["env"])
+        # The task before may have had others.
+        os.environ.clear()
+        os.environ.update({**own, **message["env"]})
         code = attempt(message["task"])
         send(done={"id": os.environ["DISBATCH_TASK_ID"], "exit": code})
 

@@ -26,8 +26,6 @@ from typing import Any, NoReturn, TextIO
 MAX_SAVED = 1024 * 1024
 # In characters. A control line has at most 2 MiB; a character has six bytes at most as JSON.
 MAX_TEXT = 256 * 1024
-# What the environment of one task has and that of the next may lack.
-OPTIONAL = ("JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_COMMIT", "DISBATCH_DATABASE", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE")
 
 
 class _Control:
@@ -328,11 +326,15 @@ def _tasks(line: str, control: _Control) -> tuple[list[Task], bool]:
 
 @contextlib.contextmanager
 def _environment(task: Task) -> Iterator[None]:
-    """Programs that the task starts have its variables, as if the process were its own."""
-    for name in OPTIONAL:
-        os.environ.pop(name, None)
+    """Programs that the task starts have its variables, as if the process were its own. The next task may lack some of them."""
+    before = {name: os.environ.get(name) for name in task.env}
     os.environ.update(task.env)
     yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 class _Printed(io.TextIOBase):

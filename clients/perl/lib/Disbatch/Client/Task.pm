@@ -13,9 +13,6 @@ use JSON::PP ();
 
 use constant { MAX_SAVED => 1024 * 1024, MAX_TEXT => 256 * 1024 };
 
-# What the environment of one task has and that of the next may lack.
-my @OPTIONAL = qw(JOB_PARAMS JOB_STORAGE JOB_SECURE_PARAMS DISBATCH_COMMIT DISBATCH_DATABASE DISBATCH_ARRAY_ID DISBATCH_ARRAY_INDEX DISBATCH_ARRAY_VALUE);
-
 my $JSON = JSON::PP->new->utf8->canonical->allow_nonref;
 
 # Tasks by their id, the lists of them that were read meanwhile, and what is not a whole line yet.
@@ -311,13 +308,12 @@ sub _tasks {
     return map { $class->new($_->{task}, env => $_->{env} // {}, work_dir => $_->{work_dir}, in_batch => $in_batch, control => _control()) } @entries;
 }
 
-# Programs that the task starts have its variables, as if the process were its own.
+# Programs that the task starts have its variables, as if the process were its own. The next task may lack some of them.
 sub _adopt {
     my ($task, $work) = @_;
-    delete @ENV{@OPTIONAL};
     my %env = %{ $task->env };
     utf8::encode($_) for values %env;
-    @ENV{ keys %env } = values %env;
+    local @ENV{ keys %env } = values %env;
     return _attempt(sub { $work->($task) });
 }
 
