@@ -253,6 +253,19 @@ async fn exit_statuses_are_told_and_errors_are_of_one_task_only() {
 }
 
 #[tokio::test]
+async fn an_end_that_cannot_be_used_is_a_failure_of_its_task_alone() {
+    let mut setup = Setup::new(Warm::default());
+    let what = "say(status=1); say(done={'exit': 0}); kept['say'] = say
+say = lambda **line: None
+after = \"say = kept['say']\"";
+    let wrong = setup.run(what).await;
+    assert_eq!((wrong.status(), wrong.ended.exit.code()), (Status::Failed, Some(1)));
+    assert!(wrong.stderr.contains("does not name this task as its id"), "{}", wrong.stderr);
+    let next = setup.run("pass").await;
+    assert_eq!((next.status(), next.stderr.as_str()), (Status::Succeeded, ""));
+}
+
+#[tokio::test]
 async fn a_process_is_replaced_after_its_tasks() {
     let mut setup = Setup::new(Warm { tasks: 3, ..Warm::default() });
     let mut pids = Vec::new();

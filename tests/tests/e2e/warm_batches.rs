@@ -287,7 +287,7 @@ raw(json.dumps({'id': id, 'stdout': 5, 'stauts': 1}))
 print('nobody\\'s'); sys.stdout.flush()
 say(id, stdout='first', done={}); say(id, stdout='second', status=5, done={'exit': 3})";
     world.submit(queue, vec![task(what); 12]).await?;
-    let _den = world.den("n1")?;
+    let den = world.den("n1")?;
     let ended = world.until_all_ended(queue).await?;
     for task in &ended {
         assert_eq!((task.get_i32("status")?, stdout(task)), (1, "first"), "{task}");
@@ -302,6 +302,8 @@ say(id, stdout='first', done={}); say(id, stdout='second', status=5, done={'exit
             "{complaints:?}"
         );
     }
+    let ignored = "done is ignored: 7 does not name this task as its id";
+    assert_eq!(den.log()?.matches(ignored).count(), 12, "{}", den.log()?);
     world.end().await
 }
 
