@@ -127,7 +127,9 @@ fn add_brought(
                 labels.extend(object(Some(value.clone()), "params.Container.Config.Labels")?);
                 body.insert(key.clone(), labels.into());
             }
-            "User" if settings.user.is_some() => return wrong("the plugin's manifest says who the user is"),
+            "User" if settings.user.is_some() || body.get(key).is_some_and(|user| !is_nothing(user)) => {
+                return wrong("the plugin's manifest says who the user is");
+            }
             allowed if OF_TASKS.contains(&allowed) => {
                 body.insert(key.clone(), value.clone());
             }
@@ -369,6 +371,14 @@ mod tests {
             let why = refused(config);
             assert!(why.starts_with(&format!("params.Container.Config.{expected}")), "{why}");
         }
+    }
+
+    #[test]
+    fn a_task_brings_no_user_where_the_manifest_has_one_anywhere() {
+        let of = |user: &str| json!({ "image": "i", "config": { "User": user } });
+        let why = brought(&of("7"), &json!({ "User": "0" })).unwrap_err();
+        assert_eq!(why, "params.Container.Config.User: the plugin's manifest says who the user is");
+        assert_eq!(brought(&of(""), &json!({ "User": "5" })).unwrap().body["User"], "5");
     }
 
     #[test]
