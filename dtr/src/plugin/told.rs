@@ -14,7 +14,7 @@ use disbatch_core::secrets::{NamedSecrets, SecureParams};
 use disbatch_core::task::{STORAGE, commit_name};
 use serde::Serialize;
 use serde_json::Value;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::Job;
 use crate::guard;
@@ -134,6 +134,8 @@ pub struct Adapter {
     pub engine_config: Value,
     /// The database of the node's tasks: the same id may be in another one.
     pub database: String,
+    /// What the node says of secure parameters in variables, if it says anything.
+    pub secure_params_in_environment: Option<bool>,
 }
 
 /// With what a web service calls back.
@@ -155,6 +157,8 @@ pub struct Worker<'a> {
     variables: BTreeMap<&'static str, String>,
     work_dir: Cow<'a, str>,
     database: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secure_params_in_environment: Option<bool>,
     /// The seconds between SIGTERM and SIGKILL, by the task or its queue.
     grace: f64,
     /// How many seconds the task may take, by the same.
@@ -188,16 +192,11 @@ impl Callback {
 }
 
 impl<'a> Worker<'a> {
-    /// What the adapter of a job is told. `None`: it has none.
+    /// What the adapter of a job is told. `None`: it has none. The variable with secure parameters is not among the others: whoever may use
+    /// the engine can see what is made of them.
     pub fn of(job: &Job<'a>) -> Option<Self> {
         let adapter = job.about.adapter.as_ref()?;
-        let mut variables: BTreeMap<_, _> =
-            variables(job).into_iter().filter(|(name, _)| *name != WORK_DIR).collect();
-        if let Some((name, mut value)) = secret_variable(job) {
-            // As it is: a copy would not be overwritten. It is JSON, and that is text.
-            let text = String::from_utf8(std::mem::take(&mut *value)).unwrap_or_default();
-            variables.insert(name, text);
-        }
+        let variables = variables(job).into_iter().filter(|(name, _)| *name != WORK_DIR).collect();
         let rules = Rules::of(job.task, Some(job.queue));
         Some(Self {
             name: job.name.base(),
@@ -208,16 +207,11 @@ impl<'a> Worker<'a> {
             variables,
             work_dir: job.folder.to_string_lossy(),
             database: &adapter.database,
+            secure_params_in_environment: adapter.secure_params_in_environment,
             grace: rules.grace.as_secs_f64(),
             timeout: rules.timeout.map(|timeout| timeout.as_secs_f64()),
             callback: job.about.callback.as_ref(),
         })
-    }
-}
-
-impl Drop for Worker<'_> {
-    fn drop(&mut self) {
-        self.variables.values_mut().for_each(Zeroize::zeroize);
     }
 }
 

@@ -221,6 +221,7 @@ fn of_engine(plugin: &Plugin, config: &Config) -> About {
         settings: settings.clone(),
         engine_config: config.engines.told(engine),
         database: config.database.clone(),
+        secure_params_in_environment: config.secure_params_in_environment.map(|flag| flag.0),
     });
     let needs_config = matches!(engine, Engine::Perl | Engine::Program);
     let path = if needs_config { config.path.clone() } else { PathBuf::new() };

@@ -160,6 +160,8 @@ pub struct Worker<S, C> {
     pub variables: BTreeMap<String, String>,
     pub work_dir: PathBuf,
     pub database: Option<String>,
+    /// What the node says of secure parameters in variables, if it says anything.
+    pub secure_params_in_environment: Option<bool>,
     /// The seconds between SIGTERM and SIGKILL, by the task or its queue.
     pub grace: Option<f64>,
     /// How many seconds the task may take, by the same.

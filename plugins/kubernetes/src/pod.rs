@@ -190,11 +190,14 @@ fn given(told: &JobInput) -> Result<BTreeMap<String, Filled>, String> {
             given.insert(name.clone(), plain(value));
         }
     }
-    let secure = match &told.secure_params {
-        Some(params) => Filled { text: params.clone(), is_secret: true },
-        None => plain(""),
-    };
-    given.insert(SECURE_PARAMS.to_owned(), secure);
+    // The file with the task has them in any case.
+    if told.worker.secure_params_in_environment != Some(false) {
+        let secure = match &told.secure_params {
+            Some(params) => Filled { text: params.clone(), is_secret: true },
+            None => plain(""),
+        };
+        given.insert(SECURE_PARAMS.to_owned(), secure);
+    }
     given.insert("DISBATCH_TASK_FILE".to_owned(), plain(&format!("{FOLDER}/{TASK_KEY}")));
     given.insert("DISBATCH_CONTROL".to_owned(), plain(LAST_WORDS));
     Ok(given)
@@ -322,6 +325,16 @@ mod tests {
         };
         assert_eq!(secret("A"), "xhorsey{{ secret:token }}horse");
         assert_eq!(secret("JOB_SECURE_PARAMS"), r#"{"password":"battery"}"#);
+        assert!(environment.secret[TASK_KEY].contains("battery"));
+    }
+
+    #[test]
+    fn a_node_may_refuse_secure_parameters_in_variables() {
+        let mut told = told(&json!({}), &json!({}), &json!({ "secure_params": { "password": "battery" } }));
+        told.worker.secure_params_in_environment = Some(false);
+        let environment = environment(&told, "s", &[]).unwrap();
+        assert!(environment.variables.iter().all(|variable| variable["name"] != SECURE_PARAMS));
+        assert_eq!(environment.secret.keys().collect::<Vec<_>>(), [TASK_KEY]);
         assert!(environment.secret[TASK_KEY].contains("battery"));
     }
 

@@ -106,6 +106,7 @@ async fn an_adapter_is_told_all_with_its_input() {
         settings,
         engine_config: json!({ "allow": [] }),
         database: "d".to_owned(),
+        secure_params_in_environment: Some(true),
     });
     setup.queue.rest.extend(doc! { "grace": 1.5, "timeout": 90 });
     setup.task.rest.insert("timeout", 30_i64);
@@ -131,7 +132,9 @@ async fn an_adapter_is_told_all_with_its_input() {
     assert_eq!(worker["callback"], json!({ "token": token.text(), "url": url }));
     let variables = &worker["variables"];
     assert_eq!(variables["DISBATCH_TASK_ID"], json!(setup.task.id.to_string()));
-    assert_eq!(variables["JOB_SECURE_PARAMS"], json!(secret.to_string()));
+    // Who may use the engine sees them.
+    assert!(variables.get("JOB_SECURE_PARAMS").is_none(), "{variables}");
+    assert_eq!(worker["secure_params_in_environment"], json!(true));
     assert!(variables.get("DISBATCH_WORK_DIR").is_none() && variables.get("DISBATCH_CONTROL_FD").is_none());
     assert!(environment.contains("DISBATCH_CONTROL_FD=3") && environment.contains("JOB_PARAMS={}"));
     for secret in ["horse", "stable", token.text()] {
