@@ -250,10 +250,11 @@ impl Store {
         let mut holders: Vec<Relative> =
             self.told(&held).await?.into_iter().map(|(_, holder)| holder).collect();
         let queues: Vec<QueueId> = holders.iter().filter_map(|holder| holder.queue).collect();
-        let queues = self.queues().find(doc! { "_id": { "$in": queues } }).projection(doc! { "_id": 1 });
-        let queues = collect_ids(queues).await?;
+        let collection = self.queues();
+        let there = collection.find(doc! { "_id": { "$in": queues } }).projection(doc! { "_id": 1 });
+        let there = collect_ids(there).await?;
         for holder in &mut holders {
-            holder.is_queue_gone = holder.queue.is_some_and(|queue| !queues.contains(&queue.0));
+            holder.is_queue_gone = holder.queue.is_some_and(|queue| !there.contains(&queue.0));
         }
         Ok(LockWait { name: name.to_owned(), mode, holders, held_by: held.len() as u64, before })
     }
