@@ -128,7 +128,13 @@ fn closed(facts: &Facts, reader: Reader) -> Option<Gate> {
     aside
         .map(|aside| super::of_aside(status, aside))
         .or_else(|| Some(of_status(facts)).filter(Gate::is_closed))
-        .or_else(|| waits::of_queue(facts, reader).into_iter().find(Gate::is_closed))
+        .or_else(|| {
+            let gate = waits::of_queue(facts, reader).into_iter().find(Gate::is_closed)?;
+            // What dead nodes have left keeps its slots for as long as nobody looks after it.
+            let opens_by_nodes = matches!(gate.name.as_str(), "queue_limit" | "queue_rate");
+            let nobody = opens_by_nodes.then(|| nodes::none_alive(facts, reader)).flatten();
+            Some(nobody.unwrap_or(gate))
+        })
         .or_else(|| nodes::gates(facts, reader).into_iter().find(Gate::is_closed))
 }
 

@@ -16,11 +16,26 @@ const NAMED: usize = 20;
 /// Gates for all nodes together, and one for each that is alive. Who may not look at nodes is told only whether there are
 /// such.
 pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
+    if let Some(gate) = none_alive(facts, reader) {
+        return vec![gate];
+    }
     let living: Vec<&Node> = facts.nodes.iter().filter(|node| facts.is_alive(node)).collect();
     match reader {
         Reader::OfAll => each(facts, &living),
         Reader::OfQueue => together(facts, &living),
     }
+}
+
+/// The closed gate of all nodes, if no DEN is alive.
+pub(super) fn none_alive(facts: &Facts, reader: Reader) -> Option<Gate> {
+    if facts.nodes.iter().any(|node| facts.is_alive(node)) {
+        return None;
+    }
+    let text = match reader {
+        Reader::OfAll => nobody(facts),
+        Reader::OfQueue => "No DEN is alive.".to_owned(),
+    };
+    Some(Gate::new("nodes_alive", false, text))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +74,6 @@ pub(super) fn lack(facts: &Facts) -> Hold {
 
 /// What nodes there are, and what is to be done about them, is for others.
 fn together(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
-    if living.is_empty() {
-        return vec![Gate::new("nodes_alive", false, "No DEN is alive.")];
-    }
     let open = living.iter().any(|node| against(facts, node).is_empty());
     let text = if open {
         "A node can claim it."
@@ -72,9 +84,6 @@ fn together(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
 }
 
 fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
-    if living.is_empty() {
-        return vec![Gate::new("nodes_alive", false, nobody(facts))];
-    }
     let chances: Vec<NodeChance> = living.iter().map(|node| chance(facts, node)).collect();
     let names: Vec<String> = chances.iter().map(|chance| chance.node.clone()).collect();
     let is = if names.len() == 1 { "The DEN of 1 node is" } else { "The DENs of several nodes are" };

@@ -63,8 +63,8 @@ fn the_queue_may_be_what_holds_it() {
     ] {
         assert_eq!(gate(doc! {}, queue.clone()), expected, "{queue}");
     }
-    let full = Share { node: "n1".into(), tasks: 2, of_others: 0 };
-    let full = held(Facts { shares: vec![full], ..facts(doc! {}, doc! {}) });
+    let share = || Share { node: "n1".into(), tasks: 2, of_others: 0 };
+    let full = held(Facts { shares: vec![share()], ..facts(doc! {}, doc! {}) });
     assert_eq!((full.gate, full.next), (Hold::Limit, None));
     assert_eq!(full.text, "The queue is full: 2 of 2 threads are in use, 2 on n1.");
     let rate = Rate { n: 5, per: 60, burst: 5 };
@@ -75,6 +75,21 @@ fn the_queue_may_be_what_holds_it() {
     assert_eq!(limited.text, "The rate of the queue mail, 5 in 60 s, allows the next start in 7 s.");
     let allows = held(Facts { rate: standing(None), ..facts(doc! {}, doc! {}) });
     assert_eq!(allows.gate, Hold::None);
+    let of_lost = |shares| {
+        let nodes = vec![node("lost", doc! { "timestamp": at(-60), "seen": at(-60) })];
+        held(Facts { shares, rate: waits, nodes, ..facts(doc! {}, doc! {}) })
+    };
+    for shares in [vec![share()], vec![]] {
+        let lost = of_lost(shares);
+        assert_eq!((lost.gate, lost.next), (Hold::Nodes, None), "nobody looks after it: {}", lost.text);
+        assert!(
+            lost.text.starts_with("No DEN is alive: the last one seen was that of lost"),
+            "{}",
+            lost.text
+        );
+    }
+    let closed = facts(doc! {}, doc! { "threads": 0 });
+    assert_eq!(held(Facts { nodes: vec![], ..closed }).gate, Hold::Limit, "that is no matter of nodes");
 }
 
 #[test]
