@@ -173,7 +173,7 @@ declare! {
     schedule_fires: By<Fire, Counter> = By::default(), "disbatch_schedule_fires_total", DEN,
         "Times of schedules: fired, passed over because of earlier tasks (`overlap`) or because they were too late (`missed`), or without a task as something is wrong";
     schedule_lag: Histogram = Histogram::new(DELAYS), "disbatch_schedule_lag_seconds", DEN,
-        "From the time of a schedule to its firing";
+        "From the time of a schedule, with its jitter, to its firing";
     queue_info: Rows = Rows::new(&["queue", "plugin", "policy"]), "disbatch_queue_info", DCI,
         "What a queue is like; always 1";
     queue_tasks: Rows = Rows::new(&["queue", "state"]), "disbatch_queue_tasks", DCI,

@@ -171,7 +171,7 @@ impl Store {
         if self.schedules().update_one(schedule.unchanged(), update).await?.matched_count == 0 {
             return Ok(Fired { more: true, ..Fired::default() }); // Somebody else has decided.
         }
-        self.measure_firing(&decision, situation);
+        self.measure_firing(&schedule, &decision, situation);
         if let Some((time, why)) = decision.newest {
             tracing::info!(schedule = %schedule.settings.name, %time, why, misfit, "a schedule did not fire");
         }
@@ -184,14 +184,14 @@ impl Store {
         Ok(Fired { fired: firing.len() as u64, skipped: decision.skipped as u64, completed: 0, more: true })
     }
 
-    fn measure_firing(&self, decision: &Decision, situation: Situation) {
+    fn measure_firing(&self, schedule: &Schedule, decision: &Decision, situation: Situation) {
         let fires = &self.metrics().schedule_fires;
         fires.of(Fire::Fired).add(decision.fire.len() as u64);
         fires.of(Fire::Missed).add(decision.late as u64);
         let why = if situation.queue && situation.fits { Fire::Overlap } else { Fire::Error };
         fires.of(why).add(decision.skipped.saturating_sub(decision.late) as u64);
         for time in &decision.fire {
-            self.metrics().schedule_lag.observe_time(situation.now.saturating_duration_since(*time));
+            self.metrics().schedule_lag.observe_time(lag(schedule, *time, situation.now));
         }
     }
 
@@ -247,6 +247,11 @@ impl Store {
         }
         Ok(all)
     }
+}
+
+/// How late a time fires. Its delay by jitter makes it no later.
+fn lag(schedule: &Schedule, time: DateTime, now: DateTime) -> Duration {
+    now.saturating_duration_since(schedule.settings.spec.due(Some(schedule.id), time))
 }
 
 /// Why the tasks of a schedule would have parameters that the plugin of its queue does not take, if they would.
@@ -311,6 +316,18 @@ mod tests {
             "next_for": time, "rev": 2,
         })
         .unwrap()
+    }
+
+    #[test]
+    fn jitter_makes_no_time_late() {
+        let mut schedule = schedule();
+        schedule.settings.spec.jitter = Duration::from_secs(3_600);
+        let time = schedule.next.unwrap();
+        let due = schedule.settings.spec.due(Some(schedule.id), time);
+        assert!(due > time);
+        let late = Duration::from_millis(700);
+        assert_eq!(lag(&schedule, time, due.saturating_add_duration(late)), late);
+        assert_eq!(lag(&schedule, time, time), Duration::ZERO);
     }
 
     #[test]
