@@ -58,11 +58,15 @@ impl Store {
         self.metrics().queues.of(queue.0.bytes()).retried.of(RetriedBy::Policy).inc();
     }
 
-    /// An attempt is over, whether or not another one follows.
-    pub(crate) fn measure_attempt(&self, queue: QueueId, finish: &Finish) {
+    /// An attempt is over, whether or not another one follows, as `then` says of one that its runner has ended because its lease ran
+    /// out: nobody buries that.
+    pub(crate) fn measure_attempt(&self, queue: QueueId, finish: &Finish, then: Burial) {
         let series = self.metrics().queues.of(queue.0.bytes());
         if let Some(cause) = cause(finish) {
             series.attempts_failed.of(cause).inc();
+            if cause == Cause::Lost {
+                self.metrics().leases_lost.of(then).inc();
+            }
         }
         if let Some(ran) = finish.ran() {
             series.run.of(outcome(finish.status)).observe_time(ran);
@@ -117,7 +121,11 @@ pub fn cause(finish: &Finish) -> Option<Cause> {
         return None;
     }
     let Some(exit) = &finish.exit else {
-        return (finish.status == Status::Failed).then_some(Cause::Start);
+        return match finish.status {
+            Status::Failed => Some(Cause::Start),
+            Status::Orphaned => Some(Cause::Lost), // Its lease ran out before its plugin was started.
+            _ => None,                             // It was made to end.
+        };
     };
     match exit.get_str("reason") {
         Ok("cancel") => None,
@@ -158,6 +166,7 @@ mod tests {
     fn attempts_fail_for_one_reason() {
         assert_eq!(cause_of(Status::Succeeded, Some(doc! { "code": 0 })), None);
         assert_eq!(cause_of(Status::Failed, None), Some(Cause::Start));
+        assert_eq!(cause_of(Status::Orphaned, None), Some(Cause::Lost));
         assert_eq!(cause_of(Status::Cancelled, None), None);
         let killed = |more: Document| {
             let mut exit = doc! { "signal": 9, "oom": false };

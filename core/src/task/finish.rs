@@ -5,6 +5,7 @@ use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_metrics::labels::Burial;
 use futures::future::join;
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +126,7 @@ impl Store {
         let refused = error.to_string();
         match self.end_unfit(run.task, &run.like(), finish.status, error).await? {
             Unfit::Ended => {
-                self.measure_attempt(run.queue, finish);
+                self.measure_attempt(run.queue, finish, Burial::Ended);
                 self.discard_output(&[finish.stdout.clone(), finish.stderr.clone()]).await?;
                 Ok(Finished::Stored)
             }
@@ -136,7 +137,7 @@ impl Store {
 
     pub(super) fn note_finish(&self, run: &Run, finish: &Finish) {
         self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
-        self.measure_attempt(run.queue, finish);
+        self.measure_attempt(run.queue, finish, Burial::Ended);
         self.note_attempt(run, finish.status, finish.ran());
         self.note_trial(run.queue, finish.trial, finish.status);
         if let Some(ran) = finish.ran() {
@@ -241,7 +242,7 @@ impl Store {
             if finish.pause.is_none() {
                 self.measure_retry(run.queue);
             }
-            self.measure_attempt(run.queue, finish);
+            self.measure_attempt(run.queue, finish, Burial::Requeued);
             self.note_attempt(run, finish.status, finish.ran());
             self.note_trial(run.queue, finish.trial.filter(|_| finish.pause.is_none()), finish.status);
             return Ok(Finished::Stored);

@@ -6,7 +6,7 @@ use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::live::LiveStream;
-use disbatch_core::metrics::labels::{Cause, RetriedBy};
+use disbatch_core::metrics::labels::{Burial, Cause, RetriedBy};
 use disbatch_core::model::{Status, Task};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::task::{
@@ -183,5 +183,35 @@ async fn what_is_cancelled_is_not_tried_again_whatever_becomes_of_its_run() -> a
     }
     assert_eq!(world.status(run.task).await?, 2);
     assert!(store.list_attempts(run.task).await?.is_empty());
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_lease_is_lost_also_where_its_runner_has_ended_the_attempt_for_that() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    let lost = || {
+        let lost = &store.metrics().leases_lost;
+        (lost.of(Burial::Requeued).get(), lost.of(Burial::Ended).get())
+    };
+    let stopped = Finish {
+        status: Status::Orphaned,
+        exit: Some(doc! { "signal": 9, "reason": "lease" }),
+        note: Some("its lease ran out".to_owned()),
+        ..success()
+    };
+    let (run, seen) = lapsed(&world).await?;
+    assert_eq!(store.retry_later(&run, &stopped, Duration::ZERO).await?, Finished::Stored);
+    assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::NotRunning);
+    assert_eq!(lost(), (1.0, 0.0));
+    let (run, seen) = lapsed(&world).await?;
+    for _ in 0..2 {
+        assert_eq!(store.finish_task(&run, &stopped).await?, Finished::Stored);
+    }
+    assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::NotRunning);
+    assert_eq!(lost(), (1.0, 1.0));
+    let (_, seen) = lapsed(&world).await?;
+    assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::Again);
+    assert_eq!(lost(), (2.0, 1.0));
     world.end().await
 }

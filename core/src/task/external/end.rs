@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
+use disbatch_metrics::labels::Burial;
 use disbatch_operation::operation;
 
 use super::{DETACHED, EXTERNAL, Ending, FREED, Reason, SPARE};
@@ -210,7 +211,7 @@ impl Store {
         if changed {
             self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1);
             self.measure_retry(task.queue);
-            self.measure_attempt(task.queue, finish);
+            self.measure_attempt(task.queue, finish, Burial::Requeued);
         }
         Ok(if changed { Made::Again } else { Made::ByAnother })
     }
