@@ -297,6 +297,7 @@ impl Launcher {
                 claim: Some(claim),
                 begun: true,
                 result: None,
+                traced: None,
                 process: ProcessId { pid, serial },
                 status: status.map_err(|error| error.to_string()),
                 proven: true,

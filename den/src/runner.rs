@@ -73,6 +73,8 @@ pub struct Exit {
     pub begun: bool,
     /// The end that it had asked for, and that could not be stored yet.
     pub result: Option<Ask>,
+    /// What is told in traces when that is.
+    pub traced: Option<Traced>,
     pub process: ProcessId,
     pub status: Result<ExitStatus, String>,
     /// Whether it was ever able to work.
@@ -193,7 +195,8 @@ async fn wait(mut child: Child, mailbox: mpsc::UnboundedSender<Mail>) {
 }
 
 /// What is told in traces of an attempt that a runner has.
-struct Traced {
+#[derive(Debug)]
+pub struct Traced {
     attempt: Attempt,
     /// When its runner has said what came out.
     ended: Option<DateTime>,
@@ -215,7 +218,7 @@ impl Traced {
     }
 
     /// Its end is stored.
-    fn end(self, tracer: &Tracer, finish: &Finish, now: DateTime) {
+    pub fn end(&self, tracer: &Tracer, finish: &Finish, now: DateTime) {
         let ended = Ended {
             at: self.ended,
             stored: now,
@@ -231,8 +234,8 @@ fn word(cause: Cause) -> &'static str {
     Cause::VALUES[cause.index()]
 }
 
-/// Tells in traces that the runner of a task is gone, and that somebody has looked after that.
-pub fn trace_buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, now: DateTime) {
+/// Tells in traces that the runner of a task is gone, and how somebody who has looked after that has ended its attempt.
+pub fn trace_buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, (status, now): (Status, DateTime)) {
     let names = queue.map(|queue| {
         let plugin = queue.plugin_name().ok().flatten().map(|plugin| plugin.to_string());
         (queue.display_name(), plugin.unwrap_or_default())
@@ -240,8 +243,8 @@ pub fn trace_buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, now: Da
     let begun = task.rest.get_datetime("started").ok().copied();
     let begun = begun.or_else(|| task.mtime.as_ref().and_then(date_time)).unwrap_or(now);
     let attempt = Attempt::new(Run::of(task), names.unwrap_or_default(), &task.rest, begun);
-    let ended =
-        Ended { at: None, stored: now, ran: None, status: Status::Orphaned, error: Some(word(Cause::Lost)) };
+    let error = (status != Status::Succeeded).then(|| word(Cause::Lost));
+    let ended = Ended { at: None, stored: now, ran: None, status, error };
     tracer.attempted(&attempt, ended);
 }
 

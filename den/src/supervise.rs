@@ -7,9 +7,9 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bson::Bson;
+use bson::{Bson, doc};
 use disbatch_core::clock::boot_time;
-use disbatch_core::link::Ask;
+use disbatch_core::link::{Answer, Ask};
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
@@ -18,7 +18,7 @@ use crate::lock;
 use crate::node::Node;
 use crate::pace::is_due;
 use crate::processes::{self, Wanted};
-use crate::runner::{Exit, trace_buried};
+use crate::runner::{Exit, Traced, trace_buried};
 
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
@@ -204,7 +204,7 @@ impl Node {
         if let Some(result) = &exit.result {
             // Whether it has stored that by itself is recognised.
             self.runners.launches.worked();
-            self.store_result(claim, result).await?;
+            self.store_result(claim, result, exit.traced.as_ref()).await?;
             return Ok(true);
         }
         // A runner of another program says by its exit status that it has stored the result.
@@ -287,11 +287,22 @@ impl Node {
     }
 
     /// Stores what a dead runner had sent.
-    async fn store_result(&self, claim: &Claim, result: &Ask) -> Result<(), StoreError> {
+    async fn store_result(
+        &self,
+        claim: &Claim,
+        result: &Ask,
+        traced: Option<&Traced>,
+    ) -> Result<(), StoreError> {
         let stored = self.store.carry_out(&claim.run(), result).await;
         tracing::info!(task = %claim.task, stored = ?stored, "the result of a runner that has ended");
-        stored?;
-        self.store.remove_live(claim.task, Some(claim.attempt)).await
+        let is_stored = stored? == Answer::Stored;
+        self.store.remove_live(claim.task, Some(claim.attempt)).await?;
+        if let (Some(tracer), Some(traced), Some(finish)) =
+            (self.runners.launcher.tracer(), traced.filter(|_| is_stored), result.finish())
+        {
+            traced.end(tracer, finish, self.store.now());
+        }
+        Ok(())
     }
 
     /// Tells runners of this node that somebody wants their task to end.
@@ -344,13 +355,27 @@ impl Node {
         let buried = self.store.bury(task, evidence, why).await;
         if let Some(buried) = self.store.unless_unfit(task.id, buried).await? {
             report(task.id, buried, why);
-            if let (Buried::Orphaned | Buried::Again, Some(tracer)) = (buried, self.runners.launcher.tracer())
-            {
-                let queue = self.queues.known().iter().find(|queue| queue.id == task.queue);
-                trace_buried(tracer, task, queue, self.store.now());
-            }
+            self.trace_burial(task, buried).await;
         }
         Ok(())
+    }
+
+    async fn trace_burial(&self, task: &Task, buried: Buried) {
+        let status = match buried {
+            Buried::Orphaned | Buried::Again => Status::Orphaned,
+            Buried::Committed(status) => status,
+            Buried::Open | Buried::LeftToService | Buried::NotRunning => return,
+        };
+        let Some(tracer) = self.runners.launcher.tracer() else { return };
+        let mut task = task.clone();
+        // Whether an attempt was the first is not read of all whose lease has run out.
+        if !task.rest.contains_key("history") && task.attempt().is_some_and(|attempt| attempt > 1) {
+            let fields = doc! { "history.status": 1, "history.attempt": 1 };
+            let read = self.store.find_task_fields(task.id, fields).await;
+            task.rest.extend(read.ok().flatten().unwrap_or_default());
+        }
+        let queue = self.queues.known().iter().find(|queue| queue.id == task.queue);
+        trace_buried(tracer, &task, queue, (status, self.store.now()));
     }
 
     /// Runs that other programs started, where the operator has said how long one may take.

@@ -139,14 +139,21 @@ impl Attendant {
 
     fn tell_of_end(&mut self, status: &Result<ExitStatus, String>) {
         let (process, proven) = (self.process, self.proven);
-        let exit =
-            |claim, begun, result| Exit { claim, begun, result, process, status: status.clone(), proven };
+        let exit = |claim, begun, (result, traced)| Exit {
+            claim,
+            begun,
+            result,
+            traced,
+            process,
+            status: status.clone(),
+            proven,
+        };
         let lanes = std::mem::take(&mut self.lanes);
         if lanes.is_empty() {
-            self.tell_node(Event::Exit(Box::new(exit(None, false, None))));
+            self.tell_node(Event::Exit(Box::new(exit(None, false, (None, None)))));
         }
         for lane in lanes.into_values() {
-            let exit = exit(Some(lane.work.claim), lane.taken_until.is_none(), lane.result);
+            let exit = exit(Some(lane.work.claim), lane.taken_until.is_none(), (lane.result, lane.traced));
             self.tell_node(Event::Exit(Box::new(exit)));
         }
     }

@@ -14,18 +14,18 @@ use serde_json::json;
 use crate::outage;
 
 /// Notes that it runs, and waits for the file `go`.
-fn patient(world: &World) -> String {
+pub fn patient(world: &World) -> String {
     let folder = world.path().display();
     format!(
         "#!/bin/sh\necho $DISBATCH_TASK_ID >> {folder}/runs\nuntil [ -e {folder}/go ]; do sleep 0.05; done\necho done\n"
     )
 }
 
-fn runs(world: &World) -> usize {
+pub fn runs(world: &World) -> usize {
     std::fs::read_to_string(world.path().join("runs")).map_or(0, |text| text.lines().count())
 }
 
-fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+pub fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
 }
 

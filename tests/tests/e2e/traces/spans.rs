@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, ensure};
-use bson::doc;
+use bson::{Document, doc};
 use disbatch_core::model::{TaskId, whole_number};
+use disbatch_core::task::commit_name;
 use disbatch_tests::{Dci, Script, World, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{PARENT, TRACED, printed, submit};
+use crate::{link, metrics, outage};
 
 const PRODUCER: i32 = 4;
 const CONSUMER: i32 = 5;
@@ -258,6 +260,17 @@ async fn a_trace_leads_from_the_request_into_the_plugin() -> anyhow::Result<()> 
     world.end().await
 }
 
+/// Waits until the plugin of [`STAY`] has begun: a runner that is killed before does not lose its task, which is given back. Returns its
+/// runner.
+async fn begun(world: &World, task: TaskId, attempt: i64) -> anyhow::Result<Pid> {
+    eventually("its plugin to begin", || async {
+        Ok((world.live(task, attempt).await?.0 == b"begun\n").then_some(()))
+    })
+    .await?;
+    let pid = world.task(task).await?.get("pid").and_then(whole_number).context("no pid")?;
+    Ok(Pid::from_raw(i32::try_from(pid)?))
+}
+
 #[tokio::test]
 async fn what_nobody_wants_to_see_is_not_sent_and_what_has_died_is_once() -> anyhow::Result<()> {
     let collector = Collector::start().await?;
@@ -268,17 +281,8 @@ async fn what_nobody_wants_to_see_is_not_sent_and_what_has_died_is_once() -> any
     let unseen = format!("{}00", &PARENT[..53]);
     let unseen = submit(&dci, &[("traceparent", &unseen)], json!({ "a": 1 })).await?;
     let seen = submit(&dci, &[], json!({ "a": 1 })).await?;
-    // A runner that is killed before it has begun its task does not lose it: that is given back.
-    let pid = async |task: TaskId| -> anyhow::Result<Pid> {
-        eventually("its plugin to begin", || async {
-            Ok((world.live(task, 1).await?.0 == b"begun\n").then_some(()))
-        })
-        .await?;
-        let pid = world.task(task).await?.get("pid").and_then(whole_number).context("no pid")?;
-        Ok(Pid::from_raw(i32::try_from(pid)?))
-    };
     for task in [unseen, seen] {
-        kill(pid(task).await?, Signal::SIGKILL)?;
+        kill(begun(&world, task, 1).await?, Signal::SIGKILL)?;
         world.until_status(task, -6).await?;
     }
     // Spans of both have gone when those of the second, and of what the DEN sends at its end, have come.
@@ -299,6 +303,83 @@ async fn what_nobody_wants_to_see_is_not_sent_and_what_has_died_is_once() -> any
     let send = &collector.until("send traced", 1).await?[0];
     assert!(send.parent.is_empty() && send.trace == process.trace, "{send:?} {process:?}");
     world.end().await
+}
+
+#[tokio::test]
+async fn attempts_of_the_dead_have_their_own_traces_and_statuses() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let (world, dci) = traced(&collector).await?;
+    world.configure(json!({ "lease": 3 }))?;
+    let queue = world.script_queue(STAY, 1).await?;
+    let backoff = doc! { "base": 0.05, "factor": 1, "jitter": 0 };
+    let more = doc! { "name": "traced", "on_orphan": "requeue", "max_attempts": 5, "backoff": backoff };
+    world.update_queue(queue, more).await?;
+    let den = world.den_in("n1", &[], &collector.environment())?;
+    let task = submit(&dci, &[("traceparent", PARENT)], json!({ "a": 1 })).await?;
+    kill(begun(&world, task, 1).await?, Signal::SIGKILL)?;
+    collector.until("process traced", 1).await?;
+    // The second dies with its node, so that its lease runs out.
+    let runner = begun(&world, task, 2).await?;
+    let _other = world.den_in("n2", &[], &collector.environment())?;
+    den.signal(Signal::SIGKILL)?;
+    kill(runner, Signal::SIGKILL)?;
+    collector.until("process traced", 2).await?;
+    // The third has committed its end.
+    let runner = begun(&world, task, 3).await?;
+    let committed = doc! { "_id": commit_name(task, 3), "status": 1 };
+    world.database().collection::<Document>("tasks.commits").insert_one(committed).await?;
+    kill(runner, Signal::SIGKILL)?;
+    world.until_status(task, 1).await?;
+
+    let processes = collector.until("process traced", 3).await?;
+    let [first, second, third] = &processes[..] else { unreachable!("there are three") };
+    let of = |span: &Seen, name: &str| span.attributes.get(name).cloned().unwrap_or_default();
+    assert_eq!(first.trace, PARENT[3..35]);
+    for (span, number) in [(second, "2"), (third, "3")] {
+        assert_eq!(of(span, "disbatch.attempt"), number);
+        assert!(span.trace != first.trace && span.parent.is_empty(), "a trace of its own: {span:?}");
+        assert_eq!(span.links, first.links);
+    }
+    assert_eq!((second.status, &of(second, "error.type")[..]), (ERROR, "lost"), "{second:?}");
+    assert_eq!((third.status, &of(third, "disbatch.status")[..]), (0, "1"), "{third:?}");
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_result_that_outlives_its_runner_in_an_outage_is_told() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let data = tempfile::tempdir()?;
+    let mut server = outage::start(data.path(), None).await?;
+    let port = server.port();
+    let world = World::at(server.uri()).await?;
+    world.configure(json!({ "metrics": { "listen": 0 } }))?;
+    let text = link::patient(&world);
+    let queue = world.script_queue(Script { name: "Patient", text: &text }, 1).await?;
+    world.update_queue(queue, doc! { "name": "patient" }).await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    let den = world.den_in("n1", &[], &collector.environment())?;
+    eventually("it to run", || async { Ok((link::runs(&world) == 1).then_some(())) }).await?;
+    let runner = u32::try_from(world.task(task).await?.get_i64("pid")?)?;
+    let url = metrics::address_of(&den).await?;
+    link::signal(server.pid(), Signal::SIGSTOP)?;
+    std::fs::write(world.path().join("go"), "")?;
+    eventually("its result to be with the DEN", || async {
+        Ok(den.log()?.contains("its runner has sent the result").then_some(()))
+    })
+    .await?;
+    link::signal(runner, Signal::SIGKILL)?;
+    link::signal(server.pid(), Signal::SIGKILL)?;
+    server.wait().await?;
+    drop(server);
+    // The write of its result is given up.
+    metrics::until(&url, &[("disbatch_write_backlog{op=\"end\"}".to_owned(), 0.0)]).await?;
+    let server = outage::start(data.path(), Some(port)).await?;
+    world.until_status(task, 1).await?;
+    let process = &collector.until("process patient", 1).await?[0];
+    assert_eq!((process.status, &process.attributes["disbatch.status"][..]), (0, "1"), "{process:?}");
+    den.end_with(Signal::SIGTERM).await?;
+    drop(world);
+    server.stop().await
 }
 
 #[tokio::test]
