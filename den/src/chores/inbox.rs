@@ -92,7 +92,11 @@ async fn move_all(
         moved = measured(store, Worker::Inbox, store.move_inbox(&schemas, told)).await?;
     }
     if is_turn {
-        let left = measured(store, Worker::Inbox, store.move_left(&schemas)).await?;
+        // All do that, and it says nothing of the one who has the lease.
+        let left = match leads {
+            true => measured(store, Worker::Inbox, store.move_left(&schemas)).await?,
+            false => store.move_left(&schemas).await?,
+        };
         moved = Moved { tasks: moved.tasks + left.tasks, refused: moved.refused + left.refused };
     }
     if moved != Moved::default() {

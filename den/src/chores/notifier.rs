@@ -63,7 +63,7 @@ struct Notifier {
 }
 
 pub async fn run(leader: Leader, hints: Arc<Hints>, url: Option<String>) {
-    let (store, stop) = (leader.store.clone(), leader.stop.clone());
+    let stop = leader.stop.clone();
     let mut notifier = Notifier {
         leader,
         url,
@@ -83,7 +83,7 @@ pub async fn run(leader: Leader, hints: Arc<Hints>, url: Option<String>) {
             () = sleep(pause) => {}
             () = hints.subscribed.notified() => notifier.turned = None,
         }
-        pause = match measured(&store, labels::Worker::Notify, notifier.round()).await {
+        pause = match notifier.round().await {
             Ok(true) => Duration::ZERO,
             Ok(false) if notifier.has_none && hints.are_coming() => HINTED,
             Ok(false) if notifier.subscriptions.is_empty() => IDLE,
@@ -118,6 +118,12 @@ impl Notifier {
         if self.subscriptions.is_empty() {
             return Ok(false);
         }
+        let store = self.leader.store.clone();
+        measured(&store, labels::Worker::Notify, self.work()).await
+    }
+
+    /// What the one who has the lease does.
+    async fn work(&mut self) -> Result<bool, StoreError> {
         let before: Vec<State> = self.subscriptions.iter().map(|one| one.state.clone()).collect();
         let more = self.follow().await?;
         let is_time = is_due(&mut self.looked, LOOK, Instant::now());

@@ -42,12 +42,12 @@ struct Worker {
 }
 
 pub async fn run(leader: Leader, clockwork: Clockwork) {
-    let (store, stop) = (leader.store.clone(), leader.stop.clone());
+    let stop = leader.stop.clone();
     let mut worker =
         Worker { leader, clockwork, turned: None, shadowed: vec![], follower: None, is_blind: false };
     let mut pause = Duration::ZERO;
     while stop.run_until_cancelled(sleep(pause)).await.is_some() {
-        pause = match measured(&store, labels::Worker::Shadows, worker.round()).await {
+        pause = match worker.round().await {
             Ok(pause) => pause,
             Err(error) => {
                 worker.forget();
@@ -81,6 +81,12 @@ impl Worker {
         if self.shadowed.is_empty() {
             return Ok(TURN);
         }
+        let store = self.leader.store.clone();
+        measured(&store, labels::Worker::Shadows, self.work()).await
+    }
+
+    /// What the one who has the lease does.
+    async fn work(&mut self) -> Result<Duration, StoreError> {
         match self.follow().await {
             Ok(pause) => Ok(pause),
             Err(FollowError::Lost) => {

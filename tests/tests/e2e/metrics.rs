@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use bson::doc;
@@ -14,7 +15,7 @@ use bson::oid::ObjectId;
 use disbatch_core::metrics::declared::{Metrics, OfQueue};
 use disbatch_core::metrics::queues::MOST;
 use disbatch_core::model::whole_number;
-use disbatch_tests::{Dci, Den, Script, World, binary, eventually};
+use disbatch_tests::{Dci, Den, Script, World, always, binary, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::Method;
@@ -378,6 +379,30 @@ async fn what_goes_wrong_is_counted_too() -> anyhow::Result<()> {
         ("leases_lost_total{action=\"ended\"}", 0.0),
     ]));
     until(&url, &expected).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_chore_is_told_by_the_den_that_does_it() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.configure(json!({ "metrics": { "listen": 0 } }))?;
+    let succeeded =
+        |worker: &str| format!("disbatch_worker_last_success_timestamp_seconds{{worker=\"{worker}\"}}");
+    let first = world.den_at_work("n1").await?;
+    let one = address_of(&first).await?;
+    eventually("the inbox to be looked after", || async {
+        Ok(scrape(&one).await?.series.contains_key(&succeeded("inbox")).then_some(()))
+    })
+    .await?;
+    let second = world.den_at_work("n2").await?;
+    let other = address_of(&second).await?;
+    // Nobody wants to be told of anything, or has tasks run twice.
+    let idle = || async {
+        let (one, other) = (scrape(&one).await?, scrape(&other).await?);
+        let says = |found: &Exposition, worker| found.series.contains_key(&succeeded(worker));
+        Ok(!says(&other, "inbox") && ["notify", "shadows"].into_iter().all(|worker| !says(&one, worker)))
+    };
+    always("idle chores say nothing", Duration::from_secs(2), idle).await?;
     world.end().await
 }
 
