@@ -89,7 +89,7 @@ pub struct Supervision {
     unknown: HashMap<String, Instant>,
     /// When they were asked for last.
     asked_for_owners: Option<Instant>,
-    /// When it was last looked for covered runs in nobody's name.
+    /// When it was last looked for claims and runs in nobody's name, or with a lease that is no time.
     asked_for_nobodys: Option<Instant>,
 }
 
@@ -130,6 +130,11 @@ impl Supervision {
         is_due(&mut self.asked_for_nobodys, self.lease, now)
     }
 
+    /// Whoever was to look for them could not: that is to be done again with the next question for owners.
+    fn could_not_look(&mut self) {
+        self.asked_for_nobodys = None;
+    }
+
     /// These are the names that no node has.
     fn found_unknown(&mut self, names: HashSet<String>, now: Instant) {
         // After an outage the programs of Perl Disbatch must have had the time to write theirs again.
@@ -161,10 +166,19 @@ impl Node {
 
     /// Claims and runs of silent nodes, and those that nobody can have, get a lease. A name counts as gone when no node has had it for as long as one.
     pub(crate) async fn lease_unowned(&mut self) -> Result<(), StoreError> {
-        let (lease, now) = (self.config.lease(), Instant::now());
+        let now = Instant::now();
         if !self.supervision.wants_owners(now) {
             return Ok(());
         }
+        let leased = self.lease_of_owners(now).await;
+        if leased.is_err() {
+            self.supervision.could_not_look();
+        }
+        leased
+    }
+
+    async fn lease_of_owners(&mut self, now: Instant) -> Result<(), StoreError> {
+        let lease = self.config.lease();
         let owners = self.store.silent_owners().await?;
         let wants_nobodys = self.supervision.wants_nobodys(now);
         if (wants_nobodys || !owners.silent.is_empty())
@@ -509,6 +523,15 @@ mod tests {
         deaths.pass_begins(at + FORGOTTEN_AFTER * 2);
         assert!(deaths.since.is_empty());
         assert!(DEATH_TAKES > GUARD_TAKES, "a plugin whose guard is dead, too, is killed");
+    }
+
+    #[test]
+    fn what_could_not_be_looked_for_is_looked_for_again() {
+        let (mut supervision, now) = (Supervision::new(Duration::from_secs(30)), Instant::now());
+        assert!(supervision.wants_nobodys(now));
+        assert!(!supervision.wants_nobodys(now));
+        supervision.could_not_look();
+        assert!(supervision.wants_nobodys(now));
     }
 
     #[test]
