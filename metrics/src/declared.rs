@@ -89,7 +89,7 @@ declare! {
     submitted: By<Source, Counter> = By::default(), "disbatch_tasks_submitted_total", ALL,
         "Tasks that this process has submitted";
     refused: By<Refusal, Counter> = By::default(), "disbatch_tasks_refused_total", ALL,
-        "Submissions that were refused, each counted once, however many tasks it had";
+        "Submissions that were refused, each counted once, however many tasks it had: `closed`, as their queue accepts none, `invalid`, as they name what is not there or what does not go together. Documents of the inbox that are refused are counted here and not as submitted, although each becomes a cancelled task";
     claimed: Counter = Counter::default(), "disbatch_tasks_claimed_total", DEN,
         "Tasks claimed; those whose claim and start are one write are counted, too";
     started: Counter = Counter::default(), "disbatch_tasks_started_total", DEN,

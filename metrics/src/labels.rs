@@ -36,7 +36,8 @@ labels! {
 
     /// Why new tasks were refused.
     Refusal "reason" {
-        Admission = "admission", Idempotency = "idempotency", Quota = "quota", Schema = "schema", Size = "size", Unique = "unique",
+        Admission = "admission", Closed = "closed", Idempotency = "idempotency", Invalid = "invalid", Quota = "quota",
+        Schema = "schema", Size = "size", Unique = "unique",
     }
 
     /// How a task has ended for good.

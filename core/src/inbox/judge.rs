@@ -56,7 +56,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(by: &'static str, reason: &str) -> Self {
-        Self { by, reason: reason.chars().take(LONGEST_REASON).collect(), label: None }
+        Self { by, reason: reason.chars().take(LONGEST_REASON).collect(), label: Some(Label::Invalid) }
     }
 
     pub(super) fn of(error: &SubmitError) -> Self {
@@ -188,10 +188,8 @@ impl Store {
     ) -> Result<Option<Refusal>, StoreError> {
         if !queue.is_accepting() {
             let reason = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
-            return Ok(Some(Refusal::new(
-                "queue",
-                &format!("queue {} accepts no tasks{reason}", queue.display_name()),
-            )));
+            let why = format!("queue {} accepts no tasks{reason}", queue.display_name());
+            return Ok(Some(Refusal { label: Some(Label::Closed), ..Refusal::new("queue", &why) }));
         }
         if let Err(over) = within_budget(options, std::slice::from_ref(params)) {
             return Ok(Some(Refusal::of(&over.into())));

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
-use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
 use futures::future::OptionFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -334,7 +333,7 @@ impl Store {
         }
         for one in refused {
             let (queue, refusal) = (one.queue.unwrap_or(NO_QUEUE), &one.refusal);
-            self.submitted(queue, Some(Status::Cancelled), 1, Source::Inbox);
+            self.moved(queue, None, Some(Status::Cancelled), 1);
             if let Some(label) = refusal.label {
                 self.metrics().queues.of(queue.0.bytes()).refused.of(label).inc();
             }

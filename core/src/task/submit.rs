@@ -96,7 +96,7 @@ pub fn within_budget(options: &TaskOptions, params: &[Document]) -> Result<(), O
 }
 
 impl SubmitError {
-    /// As what it is counted. What a client has got wrong otherwise is no refusal.
+    /// As what it is counted. That the database is away is no refusal.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::NotUnique { .. } => Some(Refusal::Unique),
@@ -108,9 +108,8 @@ impl SubmitError {
             | Self::NoSuchTasks(_)
             | Self::TooManyLinks
             | Self::ChainOfCollection
-            | Self::TooManyForKey(_)
-            | Self::Busy(_)
-            | Self::Store(_) => None,
+            | Self::TooManyForKey(_) => Some(Refusal::Invalid),
+            Self::Busy(_) | Self::Store(_) => None,
         }
     }
 }

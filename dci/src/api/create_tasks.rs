@@ -123,8 +123,8 @@ async fn prepared(
     let once = options::once(params, queue.id, &state.keys)?;
     let wants_a_look = !queue.is_accepting() || !options.after.is_empty() || options.files.is_some();
     if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {
-        check_accepting(&queue)?;
-        check_upstream(state, who, &options).await?;
+        check_accepting(state, &queue)?;
+        check_upstream(state, who, queue.id, &options).await?;
         options::check_input(state, who, &options).await?;
     }
     Ok((queue, options, once))
@@ -211,20 +211,21 @@ pub async fn is_repetition(state: &State, queue: QueueId, once: Option<&Once>) -
     }
 }
 
-/// A queue that an operator has closed.
-pub fn accepts_nothing(queue: &Queue) -> HttpError {
+/// A queue that an operator has closed refuses what is submitted.
+pub fn accepts_nothing(state: &State, queue: &Queue) -> HttpError {
+    measure::refused(state.store.metrics(), queue.id, Refusal::Closed);
     let reason = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
     HttpError::conflict(format!("queue {} accepts no tasks{reason}", queue.display_name()))
 }
 
-pub fn check_accepting(queue: &Queue) -> Result<(), HttpError> {
-    if queue.is_accepting() { Ok(()) } else { Err(accepts_nothing(queue)) }
+pub fn check_accepting(state: &State, queue: &Queue) -> Result<(), HttpError> {
+    if queue.is_accepting() { Ok(()) } else { Err(accepts_nothing(state, queue)) }
 }
 
 /// The queue that an address names, if it accepts tasks.
 pub async fn open_queue(state: &State, selector: &Selector) -> Result<Queue, HttpError> {
     let queue = state.store.find_queue(selector).await?.ok_or_else(queue_not_found)?;
-    check_accepting(&queue)?;
+    check_accepting(state, &queue)?;
     Ok(queue)
 }
 
@@ -305,7 +306,12 @@ pub async fn create_array(state: &State, who: &Who, params: &Params) -> Answer {
 
 /// Sees to it that there are all tasks that new ones are to come after, and that who asks may see them: those of other
 /// queues are as if there were none.
-pub async fn check_upstream(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
+pub async fn check_upstream(
+    state: &State,
+    who: &Who,
+    queue: QueueId,
+    options: &TaskOptions,
+) -> Result<(), HttpError> {
     if options.after.is_empty() {
         return Ok(());
     }
@@ -313,7 +319,11 @@ pub async fn check_upstream(state: &State, who: &Who, options: &TaskOptions) -> 
     let sight = gates::sight(state, who).await?;
     let is_missing = |task: &&TaskId| !known.get(*task).is_some_and(|queue| sight.sees(*queue));
     let missing: Vec<TaskId> = options.after.iter().filter(is_missing).copied().collect();
-    if missing.is_empty() { Ok(()) } else { Err(HttpError::no_such_tasks(&missing)) }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    measure::refused(state.store.metrics(), queue, Refusal::Invalid);
+    Err(HttpError::no_such_tasks(&missing))
 }
 
 /// How a value of `params` names a field of the document.

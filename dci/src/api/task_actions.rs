@@ -120,7 +120,7 @@ async fn check_submission(
 ) -> Result<(), HttpError> {
     let hidden = || HttpError::forbidden(format!("{what} needs the role submitter on its queue"));
     who.check(Role::Submitter, queue).map_err(|error| error.hidden_as(hidden))?;
-    create_tasks::check_accepting(queue)?;
+    create_tasks::check_accepting(state, queue)?;
     create_tasks::options::check_steps(state, who, queue, &options.steps).await?;
     let tenant = options.tenant.as_deref();
     create_tasks::options::check_tenant(who, queue, tenant)?;

@@ -231,7 +231,9 @@ pub async fn find_queue(state: &State, value: &Value) -> Result<Option<Queue>, H
     };
     let selector = Selector::parse(&name);
     match (state.store.find_queue(&selector).await?, selector) {
-        (Some(queue), _) if !queue.is_accepting() => Err(in_array(create_tasks::accepts_nothing(&queue))),
+        (Some(queue), _) if !queue.is_accepting() => {
+            Err(in_array(create_tasks::accepts_nothing(state, &queue)))
+        }
         (Some(queue), _) => Ok(Some(queue)),
         (None, Selector::Id(id)) => Ok(Some(Queue::without_document(QueueId(id)))),
         (None, Selector::Name(_)) => Ok(None),

@@ -383,6 +383,44 @@ async fn what_goes_wrong_is_counted_too() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn what_is_refused_is_counted_and_is_not_submitted() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.configure(json!({ "metrics": { "listen": 0 } }))?;
+    let queue = world.queue("Demo", doc! { "name": "q", "threads": 0 }).await?;
+    let den = world.den_at_work("n1").await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let nothing = ObjectId::new().to_hex();
+    let behind = json!({ "queue": "q", "params": [{ "a": 1 }], ".after": [nothing] });
+    assert_ne!(dci.post("/tasks", &behind).await?.0, 200);
+    let several = json!({ "queue": "q", "params": [{ "a": 1 }, { "a": 2 }], ".unique": "k" });
+    assert_ne!(dci.post("/tasks", &several).await?.0, 200);
+    world.update_queue(queue, doc! { "accepting": false }).await?;
+    assert_eq!(dci.post("/tasks", &json!({ "queue": "q", "params": [{ "a": 1 }] })).await?.0, 409);
+    let refused = of_queue(
+        "q",
+        &[
+            ("tasks_refused_total", "reason=\"invalid\"", 2.0),
+            ("tasks_refused_total", "reason=\"closed\"", 1.0),
+            ("tasks_submitted_total", "source=\"api\"", 0.0),
+        ],
+    );
+    until(dci.url(), &refused).await?;
+
+    // It says nothing else that is needed.
+    world.database().collection::<bson::Document>("inbox").insert_one(doc! { "queue": "q" }).await?;
+    let refused = of_queue(
+        "q",
+        &[
+            ("tasks_refused_total", "reason=\"invalid\"", 1.0),
+            ("tasks_submitted_total", "source=\"inbox\"", 0.0),
+        ],
+    );
+    until(&address_of(&den).await?, &refused).await?;
+    assert_eq!(world.count(queue, doc! { "status": -5 }).await?, 1);
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_chore_is_told_by_the_den_that_does_it() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.configure(json!({ "metrics": { "listen": 0 } }))?;

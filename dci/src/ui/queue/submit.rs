@@ -47,10 +47,10 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Par
         return Ok(json::ok_pretty(&Value::Object(form.draft(&params.fields))));
     }
     if !queue.is_accepting() {
-        return Err(create_tasks::accepts_nothing(&queue));
+        return Err(create_tasks::accepts_nothing(&state, &queue));
     }
     let options = create_tasks::options::of(params, queue.id, &state.keys)?;
-    create_tasks::check_upstream(&state, &who, &options).await?;
+    create_tasks::check_upstream(&state, &who, queue.id, &options).await?;
     create_tasks::options::check_steps(&state, &who, &queue, &options.steps).await?;
     let options = create_tasks::options::with_tenant(options, params, &who, &queue)?;
     create_tasks::options::check_files(&who, options.files.as_ref(), options.tenant.as_deref())?;
