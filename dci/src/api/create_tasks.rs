@@ -14,7 +14,7 @@ use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::request::check_keys;
 use disbatch_core::store::collections::{SourceError, TaskSource};
-use disbatch_core::task::{Once, SubmitError, TaskOptions};
+use disbatch_core::task::{Once, SubmitError, Submitted, TaskOptions};
 use disbatch_traces::Submission;
 use futures::stream;
 use serde_json::{Map, Value, json};
@@ -144,34 +144,51 @@ pub async fn submit(
         measure::refused(state.store.metrics(), queue.id, Refusal::Schema);
         return checked.map(|()| Vec::new());
     }
-    let (store, id, begun) = (state.store.clone(), queue.id, state.store.now());
-    let sent = state.tracer.as_ref().map(|tracer| {
-        let (place, context) = tracer.submission(who.trace.as_ref(), ObjectId::new().bytes());
-        (tracer, place, context)
-    });
-    let trace = sent.as_ref().map(|(.., context)| context).or(who.trace.as_ref()).cloned();
-    let options = TaskOptions { owner: who.name.clone(), trace, ..options };
-    let submission = async move {
+    let (store, id) = (state.store.clone(), queue.id);
+    let submission = move |options: TaskOptions| async move {
         match &once {
             Some(once) => store.submit_tasks_once(id, tasks, &options, once).await,
             None => store.submit_tasks(id, tasks, &options).await,
         }
         .inspect_err(|error| measure::refused_by(store.metrics(), id, error))
     };
+    send(state, who, queue, (options, None), submission).await
+}
+
+/// Submits tasks by what `submission` does with their options, and tells of it in traces, unless the same had been submitted before.
+async fn send<E, F>(
+    state: &State,
+    who: &Who,
+    queue: &Queue,
+    (options, collection): (TaskOptions, Option<String>),
+    submission: impl FnOnce(TaskOptions) -> F,
+) -> Result<Vec<TaskId>, HttpError>
+where
+    E: Into<HttpError> + Send + 'static,
+    F: Future<Output = Result<Submitted, E>> + Send + 'static,
+{
+    let begun = state.store.now();
+    let sent = state.tracer.as_ref().map(|tracer| {
+        let (place, context) = tracer.submission(who.trace.as_ref(), ObjectId::new().bytes());
+        (tracer, place, context)
+    });
+    let trace = sent.as_ref().map(|(.., context)| context).or(who.trace.as_ref()).cloned();
+    let options = TaskOptions { owner: who.name.clone(), trace, ..options };
     // It is large, and so would be whatever waits for it.
-    let made = Box::pin(changes::submit(state, who, id, None, submission)).await;
-    if let Some((tracer, place, _)) = sent {
+    let made = Box::pin(changes::submit(state, who, queue.id, collection, submission(options))).await;
+    let is_repetition = made.as_ref().is_ok_and(|made| made.is_repetition);
+    if let Some((tracer, place, _)) = sent.filter(|_| !is_repetition) {
         tracer.submitted(&Submission {
             place,
             request: who.trace.clone(),
-            queue: id,
+            queue: queue.id,
             queue_name: &queue.display_name(),
-            tasks: made.as_deref().unwrap_or_default(),
+            tasks: made.as_ref().map_or(&[][..], |made| &made.ids[..]),
             times: (begun, state.store.now()),
             failed: made.is_err(),
         });
     }
-    Ok(made?)
+    made.map(|made| made.ids).map_err(Into::into)
 }
 
 pub fn answer(ids: Vec<TaskId>) -> Answer {
@@ -361,24 +378,23 @@ pub async fn submit_from_collection(
         looked.map_err(HttpError::from_search)?;
         checked.inspect_err(|_| measure::refused(state.store.metrics(), queue.id, Refusal::Schema))?;
     }
-    let (store, collection, queue) = (state.store.clone(), name.clone(), queue.id);
-    let options = TaskOptions { owner: who.name.clone(), trace: who.trace.clone(), ..options };
-    let submission = async move {
+    let (store, id) = (state.store.clone(), queue.id);
+    let submission = move |options: TaskOptions| async move {
         let params = |document: &Document| fill(&pattern, document);
         let submitted = match &once {
             Some(once) => {
                 let from = (&source, filter);
-                store.submit_tasks_for_once(queue, from, &params, &options, once).await
+                store.submit_tasks_for_once(id, from, &params, &options, once).await
             }
-            None => store.submit_tasks_for(queue, &source, filter, &params, &options).await,
+            None => store.submit_tasks_for(id, &source, filter, &params, &options).await,
         };
-        let submitted = submitted.inspect_err(|error| measure::refused_by(store.metrics(), queue, error));
+        let submitted = submitted.inspect_err(|error| measure::refused_by(store.metrics(), id, error));
         submitted.map_err(|error| match error {
             SubmitError::Store(error) => HttpError::from_search(error),
             other => other.into(), // It says what is wrong with the request.
         })
     };
-    Box::pin(changes::submit(state, who, queue, Some(collection), submission)).await
+    send(state, who, queue, (options, Some(name.clone())), submission).await
 }
 
 type Fields = Map<String, Value>;

@@ -131,7 +131,7 @@ pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Para
     let store = state.store.clone();
     changes::make_notification_queue(&state, &who).await?;
     let submission = async move { store.test_subscription(&found).await };
-    let ids = changes::submit(&state, &who, QUEUE, None, submission).await?;
+    let ids = changes::submit(&state, &who, QUEUE, None, submission).await?.ids;
     let task = ids.first().ok_or_else(|| HttpError::internal("no task was made"))?.to_string();
     if redirect::is_form(&params) {
         return Ok(redirect::see(&format!("/tasks/{task}")));

@@ -18,7 +18,7 @@ use crate::access::Who;
 use crate::measure;
 use crate::state::State;
 
-/// Submits tasks to a queue by what `submission` does, and returns their ids. Their parameters are not recorded, but the
+/// Submits tasks to a queue by what `submission` does. Their parameters are not recorded, but the
 /// collection is that they are made of, if they are. A submission that had been made before, under the same key, is no
 /// change.
 pub async fn submit<E: Send + 'static>(
@@ -27,12 +27,12 @@ pub async fn submit<E: Send + 'static>(
     queue: QueueId,
     collection: Option<String>,
     submission: impl Future<Output = Result<Submitted, E>> + Send + 'static,
-) -> Result<Vec<TaskId>, E> {
+) -> Result<Submitted, E> {
     let submit = move |_: Store, who: Actor| async move {
-        let Submitted { ids, is_repetition } = submission.await?;
-        let is_change = !ids.is_empty() && !is_repetition;
-        let entry = is_change.then(|| submitted(who, queue, collection, &ids));
-        Ok((ids, entry))
+        let made = submission.await?;
+        let is_change = !made.ids.is_empty() && !made.is_repetition;
+        let entry = is_change.then(|| submitted(who, queue, collection, &made.ids));
+        Ok((made, entry))
     };
     noted(state, actor(who), submit).await
 }

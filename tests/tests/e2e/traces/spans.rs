@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use prost::Message;
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -380,6 +381,35 @@ async fn a_result_that_outlives_its_runner_in_an_outage_is_told() -> anyhow::Res
     den.end_with(Signal::SIGTERM).await?;
     drop(world);
     server.stop().await
+}
+
+#[tokio::test]
+async fn each_submission_is_sent_once_whatever_its_tasks_are_made_of() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let (world, dci) = traced(&collector).await?;
+    let queue = world.script_queue(STAY, 0).await?;
+    world.update_queue(queue, doc! { "name": "traced" }).await?;
+    let people = world.database().collection::<Document>("people");
+    people.insert_many([doc! { "name": "ann" }, doc! { "name": "bob" }]).await?;
+    let body = json!({ "queue": "traced", "collection": "people", "filter": {}, "params": { "a": "document.name" } });
+    let request = dci.request(Method::POST, "/tasks").header("traceparent", PARENT).json(&body);
+    let status = request.send().await?.status();
+    assert_eq!(status, 200);
+    let send = &collector.until("send traced", 1).await?[0];
+    assert_eq!((&send.trace[..], &send.parent[..]), (&PARENT[3..35], &PARENT[36..52]), "{send:?}");
+    assert_eq!(send.attributes["messaging.batch.message_count"], "2");
+    for task in world.tasks_of(queue).await? {
+        assert_eq!(&task.get_document("trace")?.get_str("parent")?[36..52], send.span);
+    }
+    // A repetition is none. What comes after it has come when it would have.
+    for _ in 0..2 {
+        dci.posted("/tasks", &json!({ "queue": "traced", "params": [{ "a": 1 }], ".idempotency_key": "k" }))
+            .await?;
+    }
+    let last = submit(&dci, &[], json!({ "a": 2 })).await?;
+    let sends = collector.until("send traced", 3).await?;
+    assert_eq!(sends[2].attributes["messaging.message.id"], last.to_string());
+    world.end().await
 }
 
 #[tokio::test]
