@@ -21,6 +21,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use serde_json::{Map, Value};
 
 pub use pass::Moved;
@@ -31,7 +32,7 @@ use crate::request::{self, Invalid};
 use crate::schema::as_plugins_get;
 use crate::secrets;
 use crate::store::collections::INBOX;
-use crate::store::{Store, StoreError, put};
+use crate::store::{Store, StoreError, collect, of_millis, put};
 use crate::task::TaskOptions;
 
 /// Since when a document waits for a DEN that understands it.
@@ -71,6 +72,25 @@ pub(crate) fn age_of_first() -> [Document; 4] {
 }
 
 impl Store {
+    /// How many documents are in the inbox, up to so many, and for how long the first of them has been there by its id, if that tells.
+    /// `None`: this user may not look.
+    #[operation]
+    pub async fn inbox_backlog(&self, most: u64) -> Result<Option<(u64, Option<Duration>)>, StoreError> {
+        let first = [
+            doc! { "$match": { "_id": { "$type": "objectId" } } },
+            doc! { "$sort": { "_id": 1 } },
+            doc! { "$limit": 1 },
+            doc! { "$project": { "_id": 0, "age": { "$subtract": ["$$NOW", { "$toDate": "$_id" }] } } },
+        ];
+        let looked = async {
+            let documents = self.inbox().count_documents(doc! {}).limit(most).await?;
+            Ok::<_, StoreError>((documents, collect(self.inbox().aggregate(first)).await?))
+        };
+        let looked = StoreError::unless_forbidden(looked.await)?;
+        let age = |found: &Document| found.get("age").and_then(whole_number).map(of_millis);
+        Ok(looked.map(|(documents, first)| (documents, first.first().and_then(age))))
+    }
+
     /// For those who have found no task: the one that a document of the inbox is about to become, with `inbox: true`, or that it has
     /// become since, with the fields that `projection` leaves. Its options are shown when it is moved.
     pub(crate) async fn find_in_inbox(

@@ -37,8 +37,8 @@ const SHARE: u32 = 20;
 /// It is asked again after so long at the latest.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Locks are counted up to this.
-const MOST_LOCKS: u64 = 10_000;
+/// Locks, and documents of the inbox, are counted up to this.
+const MOST_COUNTED: u64 = 10_000;
 
 /// A scrape does not wait longer than this where what the database told before is not older than [`LONGEST`]: it gets that.
 const PATIENCE: Duration = Duration::from_millis(25);
@@ -100,12 +100,13 @@ async fn gather(store: &Store) {
     metrics.database_up.set_whether(queues.is_ok());
     let queues = told("queues", queues);
     let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-    let (under_way, first, counters, nodes, locks) = futures::join!(
+    let (under_way, first, counters, nodes, locks, inbox) = futures::join!(
         store.tasks_under_way(&ids),
         store.first_tasks(),
         store.read_counters(),
         async { futures::try_join!(store.list_nodes(), store.server_time()) },
-        store.count_locks(MOST_LOCKS),
+        store.count_locks(MOST_COUNTED),
+        store.inbox_backlog(MOST_COUNTED),
     );
     let states = nodes.as_ref().map(|(nodes, server)| states(store, nodes, *server));
     metrics.nodes.set(states.unwrap_or_default());
@@ -115,6 +116,7 @@ async fn gather(store: &Store) {
         _ => Ok(Vec::new()), // Why is logged below.
     };
     tell_locks(metrics, locks);
+    tell_inbox(metrics, told("the inbox", inbox));
     let all = All {
         under_way: told("tasks that run", under_way.map(Some)),
         first: told("waiting tasks", first),
@@ -143,6 +145,18 @@ fn tell_locks(metrics: &Metrics, locks: Result<(u64, u64), StoreError>) {
             metrics.locks_waiting.forget();
             told("locks", error.map(drop));
         }
+    }
+}
+
+/// `None`: it is not known.
+fn tell_inbox(metrics: &Metrics, backlog: Option<(u64, Option<Duration>)>) {
+    match backlog {
+        Some((documents, _)) => metrics.inbox_documents.set(documents),
+        None => metrics.inbox_documents.forget(),
+    }
+    match backlog.and_then(|(_, oldest)| oldest) {
+        Some(oldest) => metrics.inbox_oldest.set_time(oldest),
+        None => metrics.inbox_oldest.forget(),
     }
 }
 

@@ -192,6 +192,10 @@ declare! {
         "Tasks that hold locks; 10,000 stands for that and more";
     locks_waiting: Gauge = Gauge::default(), "disbatch_locks_waiting", DCI,
         "Tasks that wait for a lock; 10,000 stands for that and more";
+    inbox_documents: Gauge = Gauge::default(), "disbatch_inbox_documents", DCI,
+        "Documents in the inbox; 10,000 stands for that and more";
+    inbox_oldest: Gauge = Gauge::default(), "disbatch_inbox_oldest_seconds", DCI,
+        "How long the first document of the inbox has been there by its id, also one that was left for a later release; missing where there is none";
     http_requests: Met<Route, Counter> = Met::new(&["route", "method", "code"], Counter::default), "disbatch_http_requests_total", DCI,
         "Answers, by the template of the route";
     http_seconds: Met<Route, Histogram> = Met::new(&["route", "method", "code"], operations), "disbatch_http_request_seconds", DCI,

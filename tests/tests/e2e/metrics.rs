@@ -421,6 +421,23 @@ async fn what_is_refused_is_counted_and_is_not_submitted() -> anyhow::Result<()>
 }
 
 #[tokio::test]
+async fn an_inbox_that_nobody_looks_after_grows_old() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let found = until(dci.url(), &plain(&[("inbox_documents", 0.0)])).await?;
+    assert!(!found.series.contains_key("disbatch_inbox_oldest_seconds"));
+    let now = world.store().server_time().await?.timestamp_millis() / 1_000;
+    let old = |n: u8| anyhow::Ok(ObjectId::from_parts(u32::try_from(now)? - 600, [7; 5], [0, 0, n]));
+    let documents =
+        [doc! { "_id": old(1)? }, doc! { "_id": old(2)?, "left": bson::DateTime::from_millis(1) }];
+    world.database().collection::<bson::Document>("inbox").insert_many(documents).await?;
+    let found = until(dci.url(), &plain(&[("inbox_documents", 2.0)])).await?;
+    let oldest = found.value("disbatch_inbox_oldest_seconds")?;
+    assert!((600.0..700.0).contains(&oldest), "{oldest}");
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_chore_is_told_by_the_den_that_does_it() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.configure(json!({ "metrics": { "listen": 0 } }))?;
