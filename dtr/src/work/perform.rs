@@ -16,7 +16,7 @@ use disbatch_core::task::STORAGE;
 use super::answer_outcome;
 use super::parts::{self, Part};
 use super::tools::{InUse, Tools};
-use super::{Kit, Work};
+use super::{Kit, Work, commits};
 use crate::answer::{self, Answer};
 use crate::capture::Captures;
 use crate::early_upload::Early;
@@ -170,7 +170,7 @@ impl<'a> Stage<'a> {
             steps => Ok(Box::pin(self.run_steps(steps, captures, &relay)).await),
         };
         let verdict = match self.files {
-            Some(_) => Box::pin(self.leave_files(verdict, captures, &relay)).await,
+            Some(_) => Box::pin(self.leave_files(verdict, commits(parts), captures, &relay)).await,
             None => verdict,
         };
         (verdict, relay.written())
@@ -197,20 +197,32 @@ impl<'a> Stage<'a> {
         Err(Box::new(in_its_place(verdict)))
     }
 
-    /// Stores the files that the task leaves, if it has succeeded. It has not if they cannot be stored.
+    /// Stores the files that the task leaves, if it has succeeded. It has not if they cannot be stored. What its plugin `may_commit` comes before how
+    /// that has ended, unless it was told to end.
     async fn leave_files<E>(
         &mut self,
         verdict: Result<Verdict, E>,
+        may_commit: bool,
         captures: &mut Captures,
         relay: &Relay,
     ) -> Result<Verdict, E> {
         let verdict = verdict?;
+        let may_commit = may_commit && self.must_end().is_none();
         let Some(exchange) = &self.files else { return Ok(verdict) };
         let mut verdict = in_its_place(verdict);
-        if verdict.status != Status::Succeeded || verdict.detached {
+        let own = verdict.status;
+        if (own != Status::Succeeded && !may_commit) || verdict.detached {
             return Ok(verdict);
         }
-        let leave = Box::pin(exchange.leave(relay));
+        let Work { ledger, begun, .. } = self.work;
+        let leave = async {
+            let committed = if may_commit { Box::pin(ledger.settle_commit(&begun.run)).await? } else { None };
+            if committed.unwrap_or(own) == Status::Succeeded {
+                Box::pin(exchange.leave(relay)).await
+            } else {
+                Ok(Vec::new())
+            }
+        };
         match files::unless_ended(leave, &mut self.supervision, &self.work.setup.lifecycle).await {
             Ok(Ok(notes)) => notes.iter().for_each(|line| captures.stderr.note(line)),
             Ok(Err(trouble)) => {

@@ -1,9 +1,11 @@
 //! Plugins that end their tasks in transactions of their own: effects are there exactly once, whoever dies and whenever.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bson::{Bson, Document, doc};
+use disbatch_core::files::SetName;
 use disbatch_core::model::{QueueId, Status, TaskId};
 use disbatch_core::task::{Buried, CancelRequest, Commit, Evidence};
 use disbatch_tests::{Dci, Script, Server, World, binary, eventually};
@@ -11,6 +13,8 @@ use mongodb::Collection;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
+
+use crate::filesets::{files_of, submit};
 
 /// What the page about plugins shows.
 const PAGE: &str = include_str!("../../../docs/plugins.md");
@@ -39,6 +43,9 @@ def work(task: Task) -> None:
         stand("inside")
         task.commit(session, task.params.get("status", 1))
 
+    if "leaves" in task.params:
+        with open("left", "w") as file:
+            file.write(task.params["leaves"])
     stand("before")
     with client.start_session() as session:
         session.with_transaction(move)
@@ -194,6 +201,27 @@ async fn a_runner_that_is_killed_after_the_commit_has_ended_its_task() -> anyhow
         );
         std::fs::remove_file(shop.at())?;
     }
+    shop.world.end().await
+}
+
+#[tokio::test]
+async fn files_are_left_by_the_status_that_was_committed() -> anyhow::Result<()> {
+    let shop = Shop::new().await?;
+    let store = shop.world.store();
+    store.ensure_indexes().await?;
+    let _den = shop.world.den("n1")?;
+    let files = doc! { "output": { "name": "left", "patterns": ["left"] } };
+    let params = doc! { "leaves": "all", "exit": 3 };
+    let badly = submit(&shop.world, shop.stopping, params, files.clone()).await?;
+    let ended = shop.world.until_status(badly, 1).await?;
+    assert!(last_note(&ended).starts_with("its plugin had committed status 1; "), "{ended}");
+    let name: SetName = "left".parse()?;
+    let set = store.fileset_latest(&name).await?.context("no set")?;
+    assert_eq!(files_of(&store, &set).await?, BTreeMap::from([("left".to_owned(), b"all".to_vec())]));
+    let well = submit(&shop.world, shop.stopping, doc! { "leaves": "more", "status": 7 }, files).await?;
+    shop.world.until_status(well, 7).await?;
+    let newest = store.fileset_latest(&name).await?.context("no set")?;
+    assert_eq!((newest.version, newest.task), (set.version, Some(badly)));
     shop.world.end().await
 }
 
