@@ -37,10 +37,8 @@ pub async fn of(
     let mut verdict = match answer {
         Ok(answer) => {
             let is_program = plugin.manifest.engine == Engine::Program;
-            let status = match is_program {
-                true => answer.status(),
-                false => facts::final_status(ended.exit, Some(&answer.given_status)),
-            };
+            // The harness of Perl answers when the plugin has returned, whole or not at all: how its process ends after that makes no difference.
+            let status = answer.status();
             // A program that says that all is well, and then fails, has failed; so that nothing is lost, all that it has said is its
             // output.
             let overruled = is_program && status == Status::Succeeded && !ended.exit.success();
@@ -198,9 +196,21 @@ mod tests {
         assert_eq!(held[0], Held { value: Bson::Int32(12), length: 2 });
         assert_eq!(held[1].value, Bson::from(vec![1]));
         assert_eq!(verdict.more, Document::new());
-        let failed = Ok(json!({ "status": 1, "stdout": "x" }));
-        let (status, stdout, ..) = came(&plugin("perl"), failed, ended(1 << 8, None)).await;
-        assert_eq!((status, stdout.as_str()), (2, "x"));
+    }
+
+    #[tokio::test]
+    async fn what_a_perl_module_has_returned_stands_however_its_process_ends() {
+        let perl = plugin("perl");
+        for exit in [1 << 8, 9, 11] {
+            for code in [1, 2, 7] {
+                let answer = Ok(json!({ "status": code, "stdout": "x" }));
+                let (status, stdout, stderr, _) = came(&perl, answer, ended(exit, None)).await;
+                assert_eq!((status, stdout.as_str(), stderr.as_str()), (code, "x", ""), "{exit}");
+            }
+        }
+        let answer = Ok(json!({ "status": 1, "stdout": "x" }));
+        let (status, ..) = came(&perl, answer, ended(15, Some(Reason::Cancel))).await;
+        assert_eq!(status, -3);
     }
 
     #[tokio::test]

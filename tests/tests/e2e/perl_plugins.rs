@@ -127,6 +127,7 @@ async fn modules_fork_print_and_leave_disorder_as_they_like() -> anyhow::Result<
         ("stray", "from the parent"),
         ("backticks", "from a program\n0"),
         ("bad_end", "done before the end"),
+        ("crash", "done before the crash"),
         ("disorder", "disorder"),
         ("print", "returned"),
     ] {
