@@ -51,6 +51,11 @@ pub fn possible(manifest: &Manifest) -> anyhow::Result<()> {
     if manifest.engine == Engine::Http {
         bail!("a web service calls a DCI back, and there is none here: try it with `disbatch dev`");
     }
+    if manifest.commits {
+        bail!(
+            "a plugin that commits ends its task in the database, and there is none here: try it with `disbatch dev`"
+        );
+    }
     match manifest.program_type() {
         Some(ProgramType::Mongo | ProgramType::Handoff) => {
             bail!(
@@ -151,6 +156,7 @@ mod tests {
             (json!({ "name": "A", "engine": "program", "program": { "type": "nomongo" } }), true),
             (json!({ "name": "A", "engine": "program", "program": { "type": "mongo" } }), false),
             (json!({ "name": "A", "engine": "http" }), false),
+            (json!({ "name": "A", "command": ["a"], "commits": true }), false),
         ] {
             assert_eq!(possible(&manifest(value.clone())).is_ok(), is_possible, "{value}");
         }
