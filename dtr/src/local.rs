@@ -247,7 +247,7 @@ async fn follow(
     (outcome, steps)
 }
 
-/// Has the plugin end when its time is over, or when this process is told to end.
+/// Has the plugin end when its time is over, or when this process is told to end; at once when that is told again.
 async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Lifecycle) {
     let over = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let reason = tokio::select! {
@@ -255,6 +255,8 @@ async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Life
         () = lifecycle.draining() => Reason::Cancel,
     };
     supervisor.end(End { reason, grace: GRACE });
+    lifecycle.ending().await;
+    supervisor.end(End { reason, grace: Duration::ZERO });
 }
 
 /// What is handed on of the task's output while it runs, as it comes.
@@ -308,9 +310,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
     use serde_json::{Map, json};
 
     use super::*;
+    use crate::supervision::Wish;
 
     /// Runs a plugin that is this script. Returns what it wrote, what else it said, and what came of it.
     async fn rehearse(
@@ -391,6 +396,21 @@ mod tests {
         let (_, _, _, ended) = Box::pin(endless).await;
         assert_eq!((ended.status, ended.note.as_deref()), (-3, Some("it took longer than its timeout")));
         assert_eq!(ended.exit.unwrap()["reason"], json!("timeout"));
+    }
+
+    /// By itself: the signals are those of its process.
+    #[tokio::test]
+    async fn a_second_signal_leaves_no_grace() {
+        let lifecycle = Lifecycle::listen().unwrap();
+        let (supervisor, mut supervision) = supervision::channel();
+        let wishes = async {
+            for grace in [GRACE, Duration::ZERO] {
+                kill(Pid::this(), Signal::SIGINT).unwrap();
+                let expected = Wish::End(End { reason: Reason::Cancel, grace });
+                assert_eq!(supervision.next().await, expected);
+            }
+        };
+        tokio::join!(end(supervisor, None, &lifecycle), wishes);
     }
 
     #[tokio::test]
