@@ -84,7 +84,7 @@ pub fn write(folder: &Path, programs: &Programs) -> anyhow::Result<()> {
         json!({ "name": WARM, "command": ["disbatch-plugin-demo"], "warm": { "folder": false } }),
         json!({
             "name": BATCH, "command": ["disbatch-plugin-demo"],
-            "warm": { "tasks": 1_000_000, "batch": { "max": 64, "wait_ms": 2 } },
+            "warm": { "tasks": 1_000_000, "batch": { "max": 64, "wait_ms": 0 } },
         }),
     ];
     for (number, manifest) in manifests.iter().enumerate() {
