@@ -90,6 +90,7 @@ impl Nudges {
         self.0.send_replace(());
     }
 
+    /// Those from now on.
     pub fn heard(&self) -> Nudged {
         self.0.subscribe()
     }

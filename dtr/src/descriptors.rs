@@ -54,6 +54,7 @@ impl Socket {
         Ok(Self { socket, unsent: Mutex::default(), more: Notify::new() })
     }
 
+    /// Sends what there is room for. Never waits.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(send(self.socket.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
@@ -214,6 +215,7 @@ impl PipeSink {
         followed(self.0, Interest::WRITABLE)
     }
 
+    /// Writes all of it, and closes the pipe.
     pub async fn write_all(self, mut bytes: &[u8]) -> io::Result<()> {
         bytes = &bytes[write_some(&self.0, bytes)?..];
         if bytes.is_empty() {

@@ -70,6 +70,7 @@ pub fn make_in(parent: PathBuf) {
     PARENT.get_or_init(|| parent);
 }
 
+/// Sees to it that there is such a folder. Others may pass through it, and not look into it.
 pub fn provide(parent: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(PARENT_MODE).create(parent);
     made.map_err(|source| Failure::Folder { folder: parent.to_owned(), source })

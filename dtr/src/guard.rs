@@ -403,6 +403,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
+    /// Gives an order. Never waits.
     pub fn tell(&self, order: Order) {
         self.guard.0.send(&ToGuard::Order(self.number, order));
     }

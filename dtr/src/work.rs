@@ -65,6 +65,7 @@ pub struct Begun {
     /// The plugins that the database defines, as far as the task may need them.
     pub workers: Vec<Manifest>,
     pub run: Run,
+    /// When the first lease was asked for.
     pub asked: Asked,
     /// How long there is until the task's deadline, by the server's clock.
     pub until_deadline: Option<Duration>,
