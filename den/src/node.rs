@@ -147,7 +147,7 @@ impl Node {
             }
         }
         self.end_handover(|_| true);
-        self.drain(lifecycle).await;
+        Box::pin(self.drain(lifecycle)).await;
     }
 
     fn leave_database_alone(&mut self, error: &StoreError) {
