@@ -165,13 +165,14 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
         };
         let pause = backoff.failed(Instant::now());
         tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot work with the database");
+        service_manager::waiting("waits for the database");
         if timeout(pause, lifecycle.draining()).await.is_ok() {
             return false;
         }
     }
 }
 
-/// It says so when there are some to be created: the server may take hours for those of a large collection.
+/// It says so when that lasts: the server may take hours to create those of a large collection.
 async fn ensure_indexes(store: &Store) -> Result<(), StoreError> {
     // One that is away takes long, too.
     store.ping().await?;
@@ -179,8 +180,10 @@ async fn ensure_indexes(store: &Store) -> Result<(), StoreError> {
     if let Ok(ensured) = timeout(INDEXES_THERE, &mut work).await {
         return ensured;
     }
-    tracing::info!("creating missing indexes: this node claims nothing before they are there");
-    service_manager::waiting("creates missing indexes");
+    tracing::info!(
+        "making sure of the indexes, and creating those that are missing: this node claims nothing before they are there"
+    );
+    service_manager::waiting("makes sure of the indexes");
     work.await
 }
 

@@ -394,14 +394,16 @@ impl Node {
 
     /// Runs that other programs started, where the operator has said how long one may take.
     pub(crate) async fn inspect_unleased(&self) -> Result<(), StoreError> {
-        for queue in self.queues.known() {
-            // What was to be stored during an outage may still be.
-            let Some(limit) = unleased_limit(queue).filter(|limit| self.supervision.has_worked_for(*limit))
-            else {
-                continue;
-            };
-            let oldest = long_ago(self.store.server_time().await?, limit);
-            for task in self.store.unleased_runs(queue.id, oldest).await? {
+        let limited = self.queues.known().iter().filter_map(|queue| Some((queue.id, unleased_limit(queue)?)));
+        // What was to be stored during an outage may still be.
+        let limited: Vec<_> = limited.filter(|(_, limit)| self.supervision.has_worked_for(*limit)).collect();
+        if limited.is_empty() {
+            return Ok(());
+        }
+        let now = self.store.server_time().await?;
+        for (queue, limit) in limited {
+            let oldest = long_ago(now, limit);
+            for task in self.store.unleased_runs(queue, oldest).await? {
                 let why = "it ran for longer than the queue's unleased_limit without a sign of life";
                 self.bury(&task, Evidence::TooOld(oldest), why).await?;
             }

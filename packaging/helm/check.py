@@ -83,9 +83,12 @@ def manifests(chart: helm.Chart, values: dict) -> list[dict]:
 
 
 def check_rules(rule: dict) -> None:
-    """That they are those of packaging/prometheus, and promtool takes them."""
+    """That they are those of packaging/prometheus but for what would tell of each pod that is replaced, and promtool takes them."""
     rules = Path(__file__).parent.parent / "prometheus/disbatch.rules.yml"
-    if rule["spec"] != yaml.safe_load(rules.read_text()):
+    wanted = yaml.safe_load(rules.read_text())
+    for group in wanted["groups"]:
+        group["rules"] = [one for one in group["rules"] if one["alert"] != "DisbatchProcessGone"]
+    if rule["spec"] != wanted:
         fail("the PrometheusRule has other rules than packaging/prometheus/disbatch.rules.yml")
     if not shutil.which("promtool"):
         return

@@ -26,7 +26,7 @@ pub struct Node {
     pub stats: Option<NodeStats>,
     /// How it is doing, with `.details`: `alive`, `draining`, `stopped`, `dead`, or `gone` for one of Perl's.
     pub state: Option<String>,
-    /// How many tasks are claimed or running in its name, with `.details`, whichever DEN has started them.
+    /// How many tasks are claimed or running in its name, with `.details`, whichever DEN has started them; those that web services work on are not.
     pub running: Option<u64>,
     /// The release of its DEN, with `.details`.
     pub version: Option<String>,

@@ -101,7 +101,10 @@ impl Store {
                 passed.released = self.unblock((ids, still), update, queue, way).await?;
             }
             Step::Cancel(culprit) => {
-                let update = Transition::to(Status::Cancelled, self.now()).note(reason(culprit, states));
+                // What it has waited for with success may be deleted before it is tried again.
+                let rest = without(&settled(group.when, states));
+                let update = Transition::to(Status::Cancelled, self.now()).compute("waiting_for", rest);
+                let update = update.note(reason(culprit, states));
                 let to = Status::Cancelled;
                 passed.cancelled = self.unblock((ids, still), update, queue, to).await?;
             }
@@ -167,9 +170,14 @@ fn condition(group: &Group, states: &States) -> Document {
     }
 }
 
+/// What a task still waits for.
+fn without(settled: &[ObjectId]) -> Document {
+    doc! { "$setDifference": ["$waiting_for", settled] }
+}
+
 /// Leaves those out that are settled. If somebody else has left out the others meanwhile, the task is looked at again.
 fn leave_out(settled: &[ObjectId]) -> Vec<Document> {
-    let rest = doc! { "$setDifference": ["$waiting_for", settled] };
+    let rest = without(settled);
     let gate = doc! { "$cond": [{ "$eq": [{ "$size": &rest }, 0] }, "new", "after"] };
     vec![doc! { "$set": { "waiting_for": rest, "gate": gate } }]
 }

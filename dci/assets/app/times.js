@@ -32,7 +32,7 @@ const chosenZone = () => {
 const cookiesBefore = document.cookie;
 let zone = chosenZone();
 // The server hears of the zone just now: it has filled fields in another one than that in which it will read them.
-if (document.cookie !== cookiesBefore && findAll("form [data-zone]").some((mark) => mark.textContent !== zone.name)) location.reload();
+if (document.cookie !== cookiesBefore && !find("[data-once]") && findAll("form [data-zone]").some((mark) => mark.textContent !== zone.name)) location.reload();
 
 const inFull = (at) => (zone.name === "UTC" ? "" : `${zone.clock.format(at)} ${zone.name}\n`) + `${UTC.format(at)} UTC`;
 
@@ -71,13 +71,14 @@ const showZones = () => {
   zones.value = zone.isOwn ? "mine" : zone.name;
 };
 showZones();
-/** Has the page made in the other zone, fields of forms with it. What somebody has typed is not to be lost: then the fields are left alone. */
+/** Has the page made in the other zone, fields of forms with it. What somebody has typed or chosen is not to be lost, nor what is shown once, as
+    the answer of what must not be done again: then the fields are left alone. */
 const changeZone = () => {
   const { name } = zone;
   zone = chosenZone();
   showZones();
   if (zone.name === name) return;
-  if (!find("form[data-dirty]")) { location.reload(); return; }
+  if (!find("form[data-dirty], [data-once], [data-select]:checked")) { location.reload(); return; }
   tellTimes(document, true);
   document.dispatchEvent(new CustomEvent("disbatch:zone"));
   toast(`Times in forms are those of ${zone.name} now. What is in their fields has stayed as it was: check it.`, { tone: "info" });

@@ -125,7 +125,7 @@ async fn prepared(
     if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {
         check_accepting(state, &queue)?;
         check_upstream(state, who, queue.id, &options).await?;
-        options::check_input(state, who, &options).await?;
+        options::check_input(state, who, queue.id, &options).await?;
     }
     Ok((queue, options, once))
 }

@@ -11,7 +11,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::balance::BalanceDocument;
 use disbatch_core::health;
 use disbatch_core::metrics::{Component, Format};
-use disbatch_core::model::{Node, whole_number};
+use disbatch_core::model::whole_number;
 use disbatch_core::store::StoreError;
 use disbatch_wire::definitions::{DetailedPlugin, ListedPlugin};
 use disbatch_wire::explanations::Diagnosis;
@@ -25,7 +25,7 @@ use crate::options::OF_PERL;
 use crate::params::Lenient;
 use crate::state::{Extension, State};
 use crate::ui::VERSION;
-use crate::ui::nodes::{NodeState, Now};
+use crate::ui::nodes::Now;
 use crate::{doctor, json, ui};
 
 /// The name of the database, the routes, and which extensions add to them.
@@ -203,18 +203,15 @@ fn check(status: &str, message: &str) -> Value {
     json!({ "message": message, "status": status })
 }
 
-/// How long ago a node was seen, and whether it runs: by the clock of the server for one of ours, as pages tell it; by the time that it told
-/// for one of Perl's.
+/// How long ago a node was seen, and whether that is not long: by the clock of the server for one of ours, by the time that it told for one of
+/// Perl's. One of ours that was ended is not stale at once, as it may be started again; a clock that is ahead does not keep it.
 fn health_of(node: &Document, now: &Now) -> (i64, bool) {
-    let told = age(node.get("timestamp").and_then(seen), now.host);
-    let read: Option<Node> = bson::deserialize_from_document(node.clone()).ok();
-    match read.filter(Node::is_ours) {
-        Some(ours) => {
-            let age = ours.last_beat().map_or(told, |(at, _)| age(Some(at), now.server));
-            (age, NodeState::of_node(Some(&ours), None, now).is_up())
-        }
-        None => (told, told <= STALE_SECONDS),
+    if let Ok(beat) = node.get_datetime("seen") {
+        let age = age(Some(*beat), now.server);
+        return (age, age <= STALE_SECONDS);
     }
+    let told = age(node.get("timestamp").and_then(seen), now.host);
+    (told, told <= STALE_SECONDS && (told >= 0 || !node.contains_key("instance")))
 }
 
 fn disbatch(nodes: &[Document], now: &Now) -> Value {
@@ -309,18 +306,20 @@ mod tests {
         // Their clocks are an hour ahead, and that of this host is late.
         let now = Now { server: NOW, host: ago(600) };
         let node = |fields: Document| {
-            let mut node = doc! { "_id": ObjectId::new(), "instance": "i", "timestamp": ago(-3_600), "lease_ms": 30_000 };
+            let mut node = doc! { "instance": "i", "timestamp": ago(-3_600) };
             node.extend(fields);
             node
         };
-        let [alive, dead] = [5, 31].map(ago);
+        let [alive, dead] = [5, 61].map(ago);
         let of = |nodes: &[Document]| json::compact(&disbatch(nodes, &now)["nodes"]);
         let nodes = [
             node(doc! { "node": "a", "state": "alive", "seen": alive }),
             node(doc! { "node": "b", "state": "alive", "seen": dead }),
             node(doc! { "node": "c", "state": "stopped" }),
         ];
-        assert_eq!(of(&nodes), r#"{"fresh":{"a":5},"stale":{"b":31,"c":-4200}}"#);
+        assert_eq!(of(&nodes), r#"{"fresh":{"a":5},"stale":{"b":61,"c":-4200}}"#);
+        let ended = doc! { "node": "d", "instance": "i", "state": "stopped", "timestamp": ago(630) };
+        assert_eq!(of(&[ended]), r#"{"fresh":{"d":30}}"#);
         assert_eq!(disbatch(&nodes[1..], &now)["status"], "CRITICAL");
     }
 

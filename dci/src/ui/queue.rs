@@ -136,7 +136,7 @@ async fn again(
     let index = TagIndex::stored(queue.rest.get(INDEX));
     let of_task = |task: Document| {
         let params = json::from_document(params_of(&task)?.as_document()?, Dates::Text);
-        let options = options_again(&task, &index).into_iter();
+        let options = options_again(&task, &index, queue.tenant()).into_iter();
         let options = options.map(|(name, text)| (name.to_owned(), Value::from(text))).collect();
         Some(Prefilled { params, options, ..Prefilled::default() })
     };

@@ -250,7 +250,7 @@ fn page<'a>(
         .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end, stderr.end));
     let form = queue.id.as_ref().filter(|_| queue.there);
     let form = form.map(|queue| format!("/queues/{queue}?tab=new&task={id}#new")).unwrap_or_default();
-    let mut again = options_again(task, &queue.index);
+    let mut again = options_again(task, &queue.index, queue.tenant.as_deref());
     again.retain(|(name, _)| !["timeout", "max_attempts"].contains(name));
     TaskPage {
         id,
@@ -295,7 +295,8 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     };
     let queue = queue.unwrap_or_else(|| Queue::without_document(QueueId(*id)));
     let role = viewer::role_on_task(&queue, tenant);
-    Ok(QueueLink { id: Some(id.to_hex()), name, there, reason, title, max_attempts, role, shadow, index })
+    let (id, tenant) = (Some(id.to_hex()), queue.tenant().map(str::to_owned));
+    Ok(QueueLink { id, name, there, reason, title, max_attempts, role, shadow, index, tenant })
 }
 
 /// After so long all of an ended task is looked at again: its queue may have another name.

@@ -88,7 +88,7 @@ impl States {
                 self.collection("balance").update_one(doc! {}, unset).await?;
             }
             "monitoring.node_stale" => {
-                let set = doc! { "$set": { "timestamp": ago(100) } };
+                let set = doc! { "$set": { "timestamp": ago(100), "seen": ago(100) } };
                 self.collection("nodes").update_one(doc! { "node": NODE }, set).await?;
             }
             "monitoring.node_mixed" => self.node(doc! { "node": "other", "timestamp": ago(0) }).await?,

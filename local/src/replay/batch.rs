@@ -142,6 +142,8 @@ impl How<'_> {
         command
             .args(timeout.iter().flat_map(|time| ["--timeout".to_owned(), time.as_secs_f64().to_string()]));
         command.args(self.secrets.map(|_| ["--secrets", "-"]).into_iter().flatten());
+        // A ^C in the terminal is for us alone: a second signal leaves a plugin no time to end.
+        command.process_group(0);
         let mut child = command.arg("--").arg(bundle).spawn().context("cannot start a process")?;
         if let Some(mut stdin) = child.stdin.take() {
             // One that does not read it has found something wrong before.
@@ -150,14 +152,17 @@ impl How<'_> {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let output = child.wait_with_output();
         tokio::pin!(output);
+        // It may have ended just now.
+        let tell = || pid.map(|pid| kill(Pid::from_raw(pid), Signal::SIGTERM));
         tokio::select! {
             biased;
             output = &mut output => return Ok(output?),
-            () = self.lifecycle.draining() => {}
+            () = self.lifecycle.draining() => drop(tell()),
         }
-        if let Some(pid) = pid {
-            // It may have ended just now.
-            let _ended = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        tokio::select! {
+            biased;
+            output = &mut output => return Ok(output?),
+            () = self.lifecycle.ending() => drop(tell()),
         }
         Ok(output.await?)
     }

@@ -172,6 +172,8 @@ async fn the_past_is_made_up_for_when_it_was_confirmed() -> anyhow::Result<()> {
         form.until_text("from must be a time").await?;
         let typed = "return document.querySelector('#backfill [name=limit]').value === '7'";
         browser.until("what was typed", typed).await?;
+        let complaints = browser.complaints().await?;
+        ensure!(complaints.iter().all(|text| text.contains("400")), "{complaints:?}");
         form.fill("From", "2025-03-01").await?;
         form.fill("Until", "2025-03-04").await?;
         form.click("button", "Preview").await?;

@@ -223,6 +223,26 @@ async fn what_was_cancelled_waits_for_the_others_too_that_it_comes_after() -> an
     scene.world.end().await
 }
 
+#[tokio::test]
+async fn what_was_cancelled_does_not_wait_for_what_has_succeeded_and_was_deleted() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let store = scene.world.store();
+    store.ensure_indexes().await?;
+    let [b, c] = [scene.submit("b", &[]).await?, scene.submit("c", &[]).await?];
+    let d = scene.submit("d", &[b, c]).await?;
+    end(&scene.world, b, 1).await?;
+    end(&scene.world, c, 2).await?;
+    pass(&store).await?;
+    assert_eq!(scene.statuses(&[b, c, d]).await?, [1, 2, -5]);
+    scene.world.tasks().delete_one(doc! { "_id": b.0 }).await?;
+    scene.rerun(c, Downstream::Failed).await?;
+    assert!(scene.waits_for(d, &[c]).await?);
+    end(&scene.world, c, 1).await?;
+    pass(&store).await?;
+    assert_eq!(scene.statuses(&[c, d]).await?, [1, -2]);
+    scene.world.end().await
+}
+
 /// It has not been linked to those that it comes after.
 #[tokio::test]
 async fn what_was_cancelled_while_it_was_held_waits_for_all_that_it_comes_after() -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::http::StatusCode;
 use bson::Bson;
 use disbatch_core::accounts::Role;
+use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{FILES, FileInput, PluginName, Queue, QueueId, STEPS, Step, TaskFiles};
 use disbatch_core::request;
 use disbatch_core::secrets::{self, Keys, SealError, Sealed, SecureParams};
@@ -19,7 +20,7 @@ use crate::access::Who;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::state::State;
-use crate::{allowance, arrays, files, json, values};
+use crate::{allowance, arrays, files, json, measure, values};
 
 /// The option that names a submission, and is no part of it.
 const KEY: &str = "idempotency_key";
@@ -141,13 +142,21 @@ pub fn check_files(who: &Who, wanted: Option<&TaskFiles>, tenant: Option<&str>) 
 }
 
 /// Sees to it that the files are there that new tasks are to get. Those of tasks that start later may still come.
-pub async fn check_input(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
+pub async fn check_input(
+    state: &State,
+    who: &Who,
+    queue: QueueId,
+    options: &TaskOptions,
+) -> Result<(), HttpError> {
     let starts_later = !options.after.is_empty() || options.chain || options.start.is_some();
     let input = options.files.as_ref().and_then(|files| files.input.as_ref());
     let Some(FileInput { name, version, .. }) = input.filter(|_| !starts_later) else { return Ok(()) };
     let found = files::find(state, who, (name.as_str(), *version), Role::Viewer).await;
     found.map(drop).map_err(|error| match error.status() {
-        StatusCode::NOT_FOUND => HttpError::bad_request(format!(".files.input: {}", error.message())),
+        StatusCode::NOT_FOUND => {
+            measure::refused(state.store.metrics(), queue, Refusal::Invalid);
+            HttpError::bad_request(format!(".files.input: {}", error.message()))
+        }
         _ => error, // It is there, or nobody knows.
     })
 }

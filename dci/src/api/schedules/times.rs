@@ -3,6 +3,7 @@
 use actix_web::HttpRequest;
 use actix_web::web::Data;
 use bson::{Bson, DateTime, doc};
+use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Selector, Status};
 use disbatch_core::schedules::{BackfillError, MOST_BACKFILLED, Schedule, Settings};
 use disbatch_wire::liberal::{When, Whole};
@@ -22,7 +23,7 @@ use crate::schedules::view::{Run, find_runs};
 use crate::schedules::{Given, moment};
 use crate::state::State;
 use crate::ui::schedules::form::{self, Preview};
-use crate::{accept, changes, gates, json as js, schedules, ui};
+use crate::{accept, changes, gates, json as js, measure, schedules, ui};
 
 /// So many runs are told unless asked otherwise.
 const USUAL: i64 = 50;
@@ -244,7 +245,8 @@ async fn make_missing(
 async fn check(state: &State, who: &Who, settings: &Settings) -> Result<(), HttpError> {
     let queue = create_tasks::open_queue(state, &Selector::Id(settings.queue.0)).await?;
     create_tasks::options::check_tenant(who, &queue, settings.tenant.as_deref())?;
-    create_tasks::fit::check_schedule(state, &queue, settings).await
+    let checked = create_tasks::fit::check_schedule(state, &queue, settings).await;
+    checked.inspect_err(|_| measure::refused(state.store.metrics(), queue.id, Refusal::Schema))
 }
 
 #[cfg(test)]

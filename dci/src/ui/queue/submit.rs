@@ -3,6 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use disbatch_core::arrays::{Array, NewArray};
+use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, TaskId};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,7 @@ use crate::params::Params;
 use crate::state::State;
 use crate::ui::schema::{Form, refused};
 use crate::ui::zone;
-use crate::{arrays, changes, json};
+use crate::{arrays, changes, json, measure};
 
 /// Submits what a filled form says: `json`, which is an object, an array of objects, or an object on each line; or
 /// else a field for each parameter of the plugin, named by its JSON Pointer. Options are those of `POST /tasks`, so that
@@ -54,13 +55,15 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Par
     create_tasks::options::check_steps(&state, &who, &queue, &options.steps).await?;
     let options = create_tasks::options::with_tenant(options, params, &who, &queue)?;
     create_tasks::options::check_files(&who, options.files.as_ref(), options.tenant.as_deref())?;
-    create_tasks::options::check_input(&state, &who, &options).await?;
+    create_tasks::options::check_input(&state, &who, queue.id, &options).await?;
     if arrays::is_asked(params) {
         let own = arrays::key_of(params)?;
         let of_all = wanted(&state, &queue, params, Some(&own)).await?;
         let array = wanted_array(params, of_all)?;
         let (array, checked) = create_tasks::fit::check_array(&state, &queue, &options.steps, array).await?;
-        checked.map_err(create_tasks::fit::for_form)?;
+        checked
+            .inspect_err(|_| measure::refused(state.store.metrics(), queue.id, Refusal::Schema))
+            .map_err(create_tasks::fit::for_form)?;
         let made = changes::submit_array(&state, &who, queue.id, array, (options, None)).await?;
         return Ok(answer_of_array(&made.array, redirect::is_form(params)));
     }

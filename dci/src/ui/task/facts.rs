@@ -47,6 +47,8 @@ pub struct QueueLink {
     pub shadow: Option<TaskId>,
     /// Which parameters of its tasks are tags.
     pub index: TagIndex,
+    /// The tenant that all its tasks have.
+    pub tenant: Option<String>,
 }
 
 impl QueueLink {
@@ -184,8 +186,8 @@ impl OutcomeView {
 }
 
 /// What a new task like this one is submitted with besides its params: those options that it has, as fields of a form have them. What was for
-/// that one time is none of them, nor its unique key. `index` is that of its queue.
-pub fn options_again(task: &Document, index: &TagIndex) -> Vec<(&'static str, String)> {
+/// that one time is none of them, nor its unique key, nor what its queue says of all its tasks: `index` and `tenant` are those of the queue.
+pub fn options_again(task: &Document, index: &TagIndex, tenant: Option<&str>) -> Vec<(&'static str, String)> {
     let text = |name: &'static str| match name {
         STEPS => asked_for(task),
         TAGS => tag_line(&index.given(task)),
@@ -200,7 +202,8 @@ pub fn options_again(task: &Document, index: &TagIndex) -> Vec<(&'static str, St
         }
         other => plain(task.get(other)),
     };
-    let all = OPTIONS.into_iter().chain(["tenant"]).map(|name| (name, text(name)));
+    let own_tenant = tenant.is_none().then_some("tenant");
+    let all = OPTIONS.into_iter().chain(own_tenant).map(|name| (name, text(name)));
     all.filter(|(_, text)| !text.is_empty()).collect()
 }
 
@@ -373,7 +376,7 @@ mod tests {
         let expected = [
             ("timeout", "90"),
             ("grace", "1.5"),
-            ("backoff", r#"{"base":2.0}"#),
+            ("backoff", r#"{"base":2}"#),
             ("group", "a/b"),
             ("priority", "5"),
             ("locks", "db/2,r"),
@@ -382,9 +385,11 @@ mod tests {
             ("files", files),
             ("tenant", "acme"),
         ];
-        assert_eq!(options_again(&task, &index), expected.map(|(name, text)| (name, text.to_owned())));
+        let again = |tenant| options_again(&task, &index, tenant);
+        assert_eq!(again(None), expected.map(|(name, text)| (name, text.to_owned())));
+        assert!(again(Some("beta")).iter().all(|(name, _)| *name != "tenant"));
         let of_queue = doc! { "files": { "output": { "name": "logs" }, "of_queue": true }, "locks": "odd" };
-        assert!(options_again(&of_queue, &TagIndex::default()).is_empty());
+        assert!(options_again(&of_queue, &TagIndex::default(), None).is_empty());
     }
 
     #[test]
