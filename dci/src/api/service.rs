@@ -272,7 +272,6 @@ fn age(seen: Option<DateTime>, now: DateTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use bson::doc;
-    use bson::oid::ObjectId;
 
     use super::*;
 
