@@ -181,6 +181,7 @@ async fn who_may_only_look_is_offered_nothing_else() -> anyhow::Result<()> {
 async fn people_look_after_their_accounts() -> anyhow::Result<()> {
     let site = Closed::new().await?;
     visit(async |browser| {
+        browser.time_zone("Europe/Berlin").await?;
         browser.open(&site.url("/account")).await?;
         until_at(browser, "/login").await?;
         log_in(browser, "submitter", PASSWORD).await?;
@@ -195,6 +196,11 @@ async fn people_look_after_their_accounts() -> anyhow::Result<()> {
         page.click("button", "Copy").await?;
         let said = "return /Copied|It is selected/.test(document.querySelector('#toasts').textContent)";
         browser.until("what became of the copy", said).await?;
+        // The page would be made anew by asking for another token.
+        page.choose("Time zone", "UTC").await?;
+        page.until_text("Times in forms are those of UTC now.").await?;
+        let kept = browser.script("return document.querySelector('#token-text').value", json!([])).await?;
+        ensure!(kept == token, "{kept}");
         page.click("link", "I have copied it").await?;
         page.click("button", "Revoke nightly").await?;
         page.until_text("Revoke the token nightly?").await?;
