@@ -165,7 +165,6 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
         };
         let pause = backoff.failed(Instant::now());
         tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot work with the database");
-        service_manager::waiting("waits for the database");
         if timeout(pause, lifecycle.draining()).await.is_ok() {
             return false;
         }
@@ -184,7 +183,7 @@ async fn ensure_indexes(store: &Store) -> Result<(), StoreError> {
         "making sure of the indexes, and creating those that are missing: this node claims nothing before they are there"
     );
     service_manager::waiting("makes sure of the indexes");
-    work.await
+    work.await.inspect_err(|_| service_manager::waiting("waits for the database"))
 }
 
 /// An address without the password that a URI may hold.
