@@ -33,7 +33,7 @@ pub struct Finish {
     pub status: Status,
     /// Null, text, or the id of a GridFS file.
     pub stdout: Bson,
-    /// Likewise.
+    /// Null, text, or the id of a GridFS file.
     pub stderr: Bson,
     pub complete: bool,
     #[serde(default, deserialize_with = "optional")]
