@@ -10,19 +10,14 @@ use serde_json::{Map, Number, Value};
 
 /// A document as it is stored. What people put into one may look like values of extended JSON, `{"$oid": "x"}`; a
 /// [`Document`] that is read takes it for one, or cannot be read if it is none. This takes nothing for anything.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct Stored(pub Document);
 
 impl<'de> Deserialize<'de> for Stored {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = RawDocumentBuf::deserialize(deserializer)?;
         Document::try_from(raw).map(Self).map_err(de::Error::custom)
-    }
-}
-
-impl Serialize for Stored {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use serde::{Deserialize, Serialize};
+use serde_with::DeserializeFromStr;
 
 use super::{Canary, Queue, Task};
 
@@ -96,7 +97,7 @@ pub struct PluginNameError(String);
 
 /// The name of a plugin, `Disbatch::Plugin::Demo` for instance: word characters and colons. Where one of several versions is meant, it is
 /// followed by that: `My::Mail@1.2.0`. Text from outside is always a name alone.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, DeserializeFromStr)]
 #[serde(transparent)]
 pub struct PluginName(String);
 
@@ -141,12 +142,6 @@ impl FromStr for PluginName {
 }
 
 disbatch_values::shown_as_text!(PluginName);
-
-impl<'de> Deserialize<'de> for PluginName {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
 
 /// How a queue or node is named in a URL or on a command line: an id if it is 24 lower-case hexadecimal
 /// digits, else a name (Disbatch 4 routes).

@@ -10,20 +10,11 @@ pub struct Flag(pub bool);
 
 impl Flag {
     pub fn from_value(value: &Value) -> Option<bool> {
-        match value {
-            Value::Bool(flag) => Some(*flag),
-            Value::Null => Some(false),
-            Value::Number(number) => match number.as_i64() {
-                Some(0) => Some(false),
-                Some(1) => Some(true),
-                _ => None,
-            },
-            Value::String(text) => match text.as_str() {
-                "" | "0" => Some(false),
-                "1" => Some(true),
-                _ => None,
-            },
-            Value::Array(_) | Value::Object(_) => None,
+        match (value, value.as_i64(), value.as_str()) {
+            (Value::Bool(flag), ..) => Some(*flag),
+            (Value::Null, ..) | (_, Some(0), _) | (.., Some("" | "0")) => Some(false),
+            (_, Some(1), _) | (.., Some("1")) => Some(true),
+            _ => None, // No other number or text is one, and no array or object.
         }
     }
 }

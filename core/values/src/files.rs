@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use bson::Bson;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use sha2::{Digest, Sha256};
 
 use crate::text::{hex, of_hex};
@@ -18,8 +18,7 @@ pub const CHUNK_BYTES: u64 = 1024 * 1024;
 pub const LONGEST: u64 = 1 << 40;
 
 /// The SHA-256 of a content, by which it is known: 64 hexadecimal digits in lower case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
 pub struct ContentId([u8; 32]);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,20 +44,6 @@ impl FromStr for ContentId {
         let is_lower_case = !value.contains(|c: char| c.is_ascii_uppercase());
         let bytes = of_hex(value).filter(|_| is_lower_case);
         bytes.map(Self).ok_or_else(|| ContentIdError(value.chars().take(100).collect()))
-    }
-}
-
-impl TryFrom<String> for ContentId {
-    type Error = ContentIdError;
-
-    fn try_from(value: String) -> Result<Self, ContentIdError> {
-        value.parse()
-    }
-}
-
-impl From<ContentId> for String {
-    fn from(id: ContentId) -> Self {
-        id.to_string()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bson::{Bson, Document};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::liberal::integer;
 
@@ -14,7 +14,8 @@ macro_rules! statuses {
         ///
         /// Any integer is legal in the database: positive ones are final and belong to the plugin, unused negative
         /// ones keep a task from being claimed.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(into = "Bson", try_from = "Bson")]
         pub enum Status {
             $($(#[$doc])* $name,)+
             Other(i64),
@@ -122,19 +123,12 @@ impl fmt::Display for Status {
     }
 }
 
-impl Serialize for Status {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Bson::from(*self).serialize(serializer)
-    }
-}
+impl TryFrom<Bson> for Status {
+    type Error = String;
 
-impl<'de> Deserialize<'de> for Status {
     /// Integers of any width, and doubles without a fraction.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Bson::deserialize(deserializer)?;
-        integer(&value)
-            .map(Self::from_code)
-            .ok_or_else(|| serde::de::Error::custom(format!("status {value} is not an integer")))
+    fn try_from(value: Bson) -> Result<Self, String> {
+        integer(&value).map(Self::from_code).ok_or_else(|| format!("status {value} is not an integer"))
     }
 }
 
