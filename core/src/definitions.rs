@@ -92,12 +92,6 @@ pub enum DefinitionError {
     Store(#[from] StoreError),
 }
 
-impl From<mongodb::error::Error> for DefinitionError {
-    fn from(error: mongodb::error::Error) -> Self {
-        Self::Store(error.into())
-    }
-}
-
 impl Definition {
     pub fn read(mut document: Document) -> Result<Self, DefinitionError> {
         let name = match document.remove("_id") {
@@ -168,9 +162,7 @@ impl NewDefinition {
             return Err(DefinitionError::Shipped(name));
         }
         let mut definition = without_bookkeeping(to_document(fields));
-        for field in OURS.into_iter().chain(["name"]) {
-            definition.remove(field);
-        }
+        definition.remove("name");
         if let Some(Bson::Document(worker)) = definition.get_mut(LEX) {
             lex::drop_secure(worker);
         }
@@ -231,9 +223,10 @@ fn manifest(name: &PluginName, definition: &Document) -> Result<Manifest, Manife
     Ok(manifest)
 }
 
-/// The fields that are not of a database that the document was in before.
+/// The fields that are neither ours nor of a database that the document was in before.
 fn without_bookkeeping(document: Document) -> Document {
-    document.into_iter().filter(|(name, _)| !name.starts_with('_')).collect()
+    let is_defined = |name: &str| !OURS.contains(&name) && !name.starts_with('_');
+    document.into_iter().filter(|(name, _)| is_defined(name)).collect()
 }
 
 /// What is stored as JSON. A shell of MongoDB writes whole numbers as doubles.
@@ -262,8 +255,10 @@ impl Store {
     /// One worker, however large it is: it can be changed and removed.
     #[operation]
     pub async fn worker(&self, name: &PluginName) -> Result<Option<Definition>, StoreError> {
-        let workers = self.workers_that(doc! { "_id": name.as_str() }).await;
-        Ok(StoreError::unless_forbidden(workers)?.and_then(|mut workers| workers.pop()))
+        let workers = self.worker_collection();
+        let found = workers.find(doc! { "_id": name.as_str() }).sort(doc! { "_id": 1 });
+        let found = StoreError::unless_forbidden(collect(found).await)?;
+        Ok(found.and_then(|mut found| found.pop()).and_then(readable))
     }
 
     /// A small value for all workers, which is another one when one of them has changed; save for what somebody has changed by
@@ -274,16 +269,11 @@ impl Store {
         let mark = StoreError::unless_forbidden(marks)?.and_then(|mut marks| marks.pop());
         Ok(mark.and_then(|mut mark| mark.remove("mark")).unwrap_or(Bson::Null))
     }
+}
 
-    async fn workers_that(&self, filter: Document) -> Result<Vec<Definition>, StoreError> {
-        let found = collect(self.worker_collection().find(filter).sort(doc! { "_id": 1 })).await?;
-        let readable = |worker| {
-            Definition::read(worker)
-                .inspect_err(|error| tracing::warn!(%error, "ignoring a worker that cannot be read"))
-                .ok()
-        };
-        Ok(found.into_iter().filter_map(readable).collect())
-    }
+fn readable(worker: Document) -> Option<Definition> {
+    let worker = Definition::read(worker);
+    worker.inspect_err(|error| tracing::warn!(%error, "ignoring a worker that cannot be read")).ok()
 }
 
 #[cfg(test)]

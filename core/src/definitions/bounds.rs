@@ -10,7 +10,7 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 use serde_json::{Map, Value};
 
-use super::{Definition, DefinitionError, LARGEST, MOST, MOST_BYTES, NewDefinition, Place};
+use super::{Definition, DefinitionError, LARGEST, MOST, MOST_BYTES, NewDefinition, Place, readable};
 use crate::model::{as_text, whole_number};
 use crate::plugin::{Container, Manifest, ManifestError};
 use crate::store::{Store, StoreError, Stored, collect, integer};
@@ -79,10 +79,7 @@ impl Store {
                 break;
             };
             room = left;
-            match Definition::read(document) {
-                Ok(worker) => workers.push(worker),
-                Err(error) => tracing::warn!(%error, "ignoring a worker that cannot be read"),
-            }
+            workers.extend(readable(document));
         }
         Ok(workers)
     }

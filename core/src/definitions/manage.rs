@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use serde_json::{Map, Value};
 
-use super::{COLLECTION, Definition, DefinitionError, NewDefinition, OURS, json};
+use super::{COLLECTION, Definition, DefinitionError, NewDefinition, json, without_bookkeeping};
 use crate::model::{PluginName, to_bson, whole_number};
 use crate::store::{Altered, Store, StoreError, Stored, with};
 
@@ -98,9 +98,9 @@ impl Store {
     ) -> Result<Altered, DefinitionError> {
         let after = self.stored(new, rev.saturating_add(1), by).await?;
         let is_as_known = with_rev(&new.name, rev);
-        let before =
-            self.worker_collection().find_one_and_replace(is_as_known, Stored(after.clone())).await?;
-        if let Some(before) = before {
+        let replaced =
+            self.worker_collection().find_one_and_replace(is_as_known, Stored(after.clone())).await;
+        if let Some(before) = replaced.map_err(StoreError::from)? {
             return Ok(Altered { before: Some(shown(before.into())), after: shown(after) });
         }
         let current = self.worker(&new.name).await?;
@@ -128,12 +128,8 @@ fn with_rev(name: &PluginName, rev: i64) -> Document {
 fn shown(document: Document) -> Document {
     let rev = document.get("rev").and_then(whole_number).unwrap_or_default();
     let name = document.get("_id").cloned().unwrap_or(Bson::Null);
-    let defined: Document = document
-        .into_iter()
-        .filter(|(field, _)| !OURS.contains(&field.as_str()) && !field.starts_with('_'))
-        .collect();
     let mut shown = doc! { "_id": name };
-    if let Bson::Document(fields) = to_bson(&hidden(&json(&Bson::Document(defined)))) {
+    if let Bson::Document(fields) = to_bson(&hidden(&json(&without_bookkeeping(document).into()))) {
         shown.extend(fields);
     }
     // Where a secret alone has changed, this is what tells.
