@@ -14,7 +14,7 @@ use disbatch_operation::operation;
 use sha2::{Digest, Sha256};
 
 use crate::model::{date_time, to_bson};
-use crate::store::{Altered, Store, StoreError, still};
+use crate::store::{Altered, Store, StoreError, still, with};
 use crate::text::hex;
 
 /// What people set together.
@@ -134,8 +134,10 @@ impl Store {
                 before.map(|before| Altered::by_setting(Some(before.into()), fields))
             }
             None => {
-                let made = self.make_balance(fields.clone()).await?;
-                made.then(|| Altered::by_setting(None, fields))
+                let update = doc! { "$setOnInsert": with(fields.clone(), doc! { "_id": ID }) };
+                let made = self.balance().update_one(doc! {}, update).upsert(true).await;
+                let made = StoreError::unless_duplicate(made)?.and_then(|made| made.upserted_id);
+                made.map(|_| Altered::by_setting(None, fields))
             }
         })
     }
@@ -147,14 +149,6 @@ impl Store {
         let update = doc! { "$set": fields.clone(), "$setOnInsert": { "max_tasks": {}, "queues": [] } };
         let before = self.balance().find_one_and_update(doc! {}, update).upsert(true).await?;
         Ok(Altered::by_setting(before.map(Document::from), fields))
-    }
-
-    /// Makes the document, unless there is one. Returns whether it was made.
-    async fn make_balance(&self, mut fields: Document) -> Result<bool, StoreError> {
-        fields.insert("_id", ID);
-        let update = doc! { "$setOnInsert": fields };
-        let made = self.balance().update_one(doc! {}, update).upsert(true).await;
-        Ok(StoreError::unless_duplicate(made)?.is_some_and(|made| made.upserted_id.is_some()))
     }
 }
 

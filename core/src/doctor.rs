@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_operation::operation;
 
 use crate::config::Role;
 use crate::model::{as_text, whole_number};
 use crate::schedules::LONGEST_JITTER;
 use crate::store::collections::{self, SCHEDULES, of_all};
-use crate::store::{Store, StoreError, between, collect, count_of, millis};
+use crate::store::{Store, StoreError, between, collect, count_of, documents_in, millis};
 
 /// The server is asked for what it knows anyway, but may have to wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,8 +32,7 @@ pub struct Member {
 
 impl Member {
     fn all(status: &Document) -> Vec<Self> {
-        let members: Vec<&Document> =
-            status.get_array("members").into_iter().flatten().filter_map(Bson::as_document).collect();
+        let members: Vec<&Document> = documents_in(status, "members").collect();
         let is =
             |member: &Document, state: &str| member.get_str("stateStr").is_ok_and(|found| found == state);
         let date = |member: &Document| member.get_datetime("optimeDate").ok().copied();
@@ -166,12 +165,10 @@ impl Store {
         let status =
             self.database().run_command(doc! { "connectionStatus": 1, "showPrivileges": true }).await?;
         let info = status.get_document("authInfo").cloned().unwrap_or_default();
-        let array = |name: &str| info.get_array(name).map(Vec::as_slice).unwrap_or_default();
-        if array("authenticatedUsers").is_empty() {
+        if info.get_array("authenticatedUsers").map_or(0, Vec::len) == 0 {
             return Ok(None);
         }
-        let privileges: Vec<&Document> =
-            array("authenticatedUserPrivileges").iter().filter_map(Bson::as_document).collect();
+        let privileges: Vec<&Document> = documents_in(&info, "authenticatedUserPrivileges").collect();
         Ok(Some(missing(&privileges, self.database_name(), role)))
     }
 }

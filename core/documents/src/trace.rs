@@ -84,18 +84,17 @@ impl TraceContext {
     }
 
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let more = [("tracestate", &self.state), ("baggage", &self.baggage)];
-        let more = more.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
-        std::iter::once(("traceparent", self.parent.as_str())).chain(more)
+        self.named(["traceparent", "tracestate", "baggage"])
     }
 
     /// The variables of an environment (OpenTelemetry, Environment Variables as Context Propagation Carriers), and their values.
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.headers().map(|(name, value)| match name {
-            "traceparent" => (VARIABLES[0], value),
-            "tracestate" => (VARIABLES[1], value),
-            _ => (VARIABLES[2], value),
-        })
+        self.named(VARIABLES)
+    }
+
+    fn named(&self, names: [&'static str; 3]) -> impl Iterator<Item = (&'static str, &str)> {
+        let values = [Some(&self.parent), self.state.as_ref(), self.baggage.as_ref()];
+        names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?.as_str())))
     }
 }
 

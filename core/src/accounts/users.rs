@@ -28,7 +28,7 @@ impl User {
         Some(Self {
             name: document.get_str("_id").ok()?.parse().ok()?,
             rights: Rights::stored(document),
-            password: document.get_str("password").ok().map(PasswordHash::stored),
+            password: document.get_str("password").ok().map(|hash| PasswordHash(hash.to_owned())),
             created: document.get_datetime("created").ok().copied(),
         })
     }

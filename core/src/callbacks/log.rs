@@ -111,22 +111,20 @@ impl Store {
     }
 
     /// Stores the log of a run for good, and returns what the task's `stdout` is to hold: null, text, or the id of a GridFS
-    /// file, which is noted in the task if that is like `still`. The sheets stay: remove them once the task holds this.
+    /// file, which is noted in the task if that is like `still`. `as_file`: the task has no room for text, however short it is. The
+    /// sheets stay: remove them once the task holds this.
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the file. No file is left then if it could be removed.
-    pub(crate) async fn seal_log(&self, run: &Run, still: &Document) -> Result<Bson, StoreError> {
+    pub(crate) async fn seal_log(
+        &self,
+        run: &Run,
+        still: &Document,
+        as_file: bool,
+    ) -> Result<Bson, StoreError> {
         match self.survey(run).await? {
             Survey { length: 0, .. } => Ok(Bson::Null),
-            Survey { start: Some(text), .. } => Ok(Bson::String(text)),
-            Survey { is_text, .. } => self.store_log(run, still, is_text).await,
-        }
-    }
-
-    /// The same for a task that has no room for text: however short it is, it goes into a file.
-    pub(crate) async fn seal_log_as_file(&self, run: &Run, still: &Document) -> Result<Bson, StoreError> {
-        match self.survey(run).await? {
-            Survey { length: 0, .. } => Ok(Bson::Null),
+            Survey { start: Some(text), .. } if !as_file => Ok(Bson::String(text)),
             Survey { is_text, .. } => self.store_log(run, still, is_text).await,
         }
     }

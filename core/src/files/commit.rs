@@ -180,14 +180,10 @@ impl Store {
     /// The same. Tells whether nothing is left of the task that a run has sealed. If not, the task cannot be said to have ended.
     pub(crate) async fn settle_all_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
         self.settle_filesets(task).await?;
-        Ok(!self.has_sealed_filesets(task).await?)
-    }
-
-    /// Whether there is a version that a run of the task has sealed. For a user who may not look there is none, as ever.
-    async fn has_sealed_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
         let sealed = doc! { "task": task, "state": SetState::Sealed };
         let found = self.filesets_collection().find_one(sealed).projection(doc! { "_id": 1 }).await;
-        Ok(StoreError::unless_forbidden(found)?.flatten().is_some())
+        // For a user who may not look there is none, as ever.
+        Ok(StoreError::unless_forbidden(found)?.flatten().is_none())
     }
 
     /// The same of several tasks.

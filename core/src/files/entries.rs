@@ -68,7 +68,7 @@ impl Store {
             (Some(number), Some(set)) => {
                 Ok(Ticket { number, tenant: set.get_str("tenant").ok().map(str::to_owned) })
             }
-            _ => Err(self.why_not_open(set).await?),
+            _ => Err(FilesError::NotOpen(self.open_fileset(set).await?.state)),
         }
     }
 
@@ -80,17 +80,17 @@ impl Store {
         if given.matched_count == 1 {
             return Ok(());
         }
+        self.open_fileset(set).await?;
+        // Somebody who adds the same has taken it away.
+        Err(FilesError::Overtaken)
+    }
+
+    async fn open_fileset(&self, set: FileSetId) -> Result<FileSet, FilesError> {
         match self.find_fileset(set).await? {
-            // Somebody who adds the same has taken it away.
-            Some(found) if found.state == SetState::Open => Err(FilesError::Overtaken),
+            Some(found) if found.state == SetState::Open => Ok(found),
             Some(found) => Err(FilesError::NotOpen(found.state)),
             None => Err(FilesError::NoSuchVersion),
         }
-    }
-
-    async fn why_not_open(&self, set: FileSetId) -> Result<FilesError, StoreError> {
-        let found = self.find_fileset(set).await?;
-        Ok(found.map_or(FilesError::NoSuchVersion, |found| FilesError::NotOpen(found.state)))
     }
 
     /// Makes room for entries whose paths are taken. What is there by a ticket that was not given back is nobody's: the ticket
@@ -143,12 +143,11 @@ impl Store {
         if self.filesets_collection().update_one(both, lose).await?.matched_count == 1 {
             return Ok(true);
         }
-        match self.find_fileset(set).await? {
-            None => Err(FilesError::NoSuchVersion),
-            Some(found) if found.state != SetState::Open => Err(FilesError::NotOpen(found.state)),
-            Some(found) if !found.pending.contains(&own) => Err(FilesError::Overtaken),
-            Some(found) => Ok(found.lost.contains(&stranger)),
+        let found = self.open_fileset(set).await?;
+        if !found.pending.contains(&own) {
+            return Err(FilesError::Overtaken);
         }
+        Ok(found.lost.contains(&stranger))
     }
 
     /// Files of a version in the order of the bytes of their paths. Of one that is open, those whose addition was confirmed.

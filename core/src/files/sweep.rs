@@ -2,7 +2,7 @@
 //! updates; see [`crate::files`] for why no content goes that a version has.
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 
 use super::sets::gone;
@@ -121,22 +121,13 @@ impl Store {
             self.remove_content(id).await?;
             return Ok(true);
         }
-        if state == DONE && self.is_named(content).await? {
+        // Versions that are gone do not count: they will lose their entries, and nobody would look at the content again.
+        let file = content.get_str("filename").unwrap_or_default();
+        if state == DONE && self.is_in_version(file, None, &SetState::ALIVE).await? {
             let known = doc! { "_id": id, "state": DONE, "loose": loose };
             self.contents_collection().update_one(known, doc! { "$unset": { "loose": "" } }).await?;
             return Ok(false);
         }
-        self.remove_if_loose(id, state, loose).await
-    }
-
-    /// Whether a version that is not gone has the content. Those that are gone do not count: they will lose their entries, and
-    /// nobody would look at the content again.
-    async fn is_named(&self, content: &Document) -> Result<bool, StoreError> {
-        let file = content.get_str("filename").unwrap_or_default();
-        self.is_in_version(file, None, &SetState::ALIVE).await
-    }
-
-    async fn remove_if_loose(&self, id: ObjectId, state: &str, loose: DateTime) -> Result<bool, StoreError> {
         let still_so = doc! { "_id": id, "state": state, "loose": loose };
         let removed =
             self.contents_collection().update_one(still_so, doc! { "$set": { "state": GONE } }).await?;

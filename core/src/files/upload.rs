@@ -15,7 +15,7 @@ use bson::{Document, doc};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{ContentHasher, ContentId, FilesError, LONGEST, TRIES, id_of, literal};
-use crate::store::{Store, StoreError, collect, count_of, integer};
+use crate::store::{Store, StoreError, collect_ids, count_of, integer};
 
 /// An upload is known to be under way whenever so many chunks have come.
 const SIGN_OF_LIFE: u64 = 64;
@@ -148,8 +148,7 @@ impl Store {
     /// Returns of how many uploads.
     pub(super) async fn remove_strays(&self, uploads: &[ObjectId]) -> Result<usize, StoreError> {
         let kept = doc! { "_id": { "$in": uploads }, "state": { "$in": [OPEN, DONE] } };
-        let found = collect(self.contents_collection().find(kept).projection(doc! { "_id": 1 })).await?;
-        let kept: Vec<ObjectId> = found.iter().filter_map(id_of).collect();
+        let kept = collect_ids(self.contents_collection().find(kept).projection(doc! { "_id": 1 })).await?;
         let strays: Vec<ObjectId> = uploads.iter().copied().filter(|id| !kept.contains(id)).collect();
         if !strays.is_empty() {
             self.content_chunks().delete_many(doc! { "files_id": { "$in": &strays } }).await?;

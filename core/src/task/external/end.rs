@@ -152,7 +152,7 @@ impl Store {
         let Some(ending) = task.rest.get_document(EXTERNAL).ok().and_then(Ending::of) else { return Ok(()) };
         let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
         let run = Run::of(task);
-        let stdout = self.seal_log(&run, &still_ending(task)).await?;
+        let stdout = self.seal_log(&run, &still_ending(task), false).await?;
         let finish = ending.finish(task, stdout);
         let again = ending.again(task, &Rules::of(task, queue.as_ref()));
         let mut kept = false;
@@ -225,7 +225,7 @@ impl Store {
         };
         tracing::error!(task = %task.id, error = %refused, "the end of a task is too large to be stored as it is");
         if finish.stdout.as_str().is_some() {
-            let stdout = self.seal_log_as_file(run, &still_ending(task)).await?;
+            let stdout = self.seal_log(run, &still_ending(task), true).await?;
             let in_file = Finish { stdout, ..finish.clone() };
             match self.end_with(task, run, &in_file, &[]).await {
                 Err(error) if error.is_too_large() => {}
