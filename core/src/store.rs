@@ -36,7 +36,7 @@ use crate::notebook::Notebook;
 use crate::series::Series;
 use crate::task::aside;
 
-pub(crate) use crate::model::document::Stored;
+pub(crate) use crate::model::document::{Stored, put};
 pub use abandonment::Attended;
 pub use error::{Blame, StoreError, WriteFailure};
 
@@ -121,12 +121,6 @@ pub(crate) async fn as_majority(
 pub(crate) fn with(mut document: Document, more: impl IntoIterator<Item = (String, Bson)>) -> Document {
     document.extend(more);
     document
-}
-
-pub(crate) fn put(document: &mut Document, field: &str, value: Option<impl Into<Bson>>) {
-    if let Some(value) = value {
-        document.insert(field, value);
-    }
 }
 
 /// The ids in a list that a document has, but for what is none there.

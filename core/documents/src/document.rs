@@ -76,6 +76,12 @@ fn is_readable(value: RawBsonRef<'_>) -> bool {
     }
 }
 
+pub fn put(document: &mut Document, field: &str, value: Option<impl Into<Bson>>) {
+    if let Some(value) = value {
+        document.insert(field, value);
+    }
+}
+
 /// Takes a field that must be there, and has a type, out of a document.
 pub(super) fn required<T: DeserializeOwned, E: de::Error>(
     document: &mut Document,

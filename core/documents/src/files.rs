@@ -1,8 +1,9 @@
 //! The file sets of a task: which files it gets before it begins, and which it leaves when it has succeeded.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 use disbatch_values::files::{Patterns, SetName};
 
+use super::document::put;
 use super::{Queue, Task, whole_number};
 
 /// The field of a task, or of a queue for all of its tasks, that has them.
@@ -64,9 +65,7 @@ impl TaskFiles {
 
     /// Whether a queue that has `files` leaves it to the parameters of its tasks: `{from_params: true}`.
     pub fn are_from_params(files: &Bson) -> bool {
-        let is_alone =
-            |files: &Document| files.len() == 1 && files.get(FROM_PARAMS) == Some(&Bson::Boolean(true));
-        files.as_document().is_some_and(is_alone)
+        files.as_document() == Some(&doc! { FROM_PARAMS: true })
     }
 
     /// The same of the field that has them.
@@ -81,16 +80,10 @@ impl TaskFiles {
 
     pub fn document(&self) -> Document {
         let mut document = Document::new();
-        if let Some(input) = &self.input {
-            let mut stored = part(&input.name, &input.patterns);
-            if let Some(version) = input.version {
-                stored.insert("version", version);
-            }
-            document.insert("input", stored);
-        }
-        if let Some(output) = &self.output {
-            document.insert("output", part(&output.name, &output.patterns));
-        }
+        let input = |input: &FileInput| part(&input.name, &input.patterns, input.version);
+        put(&mut document, "input", self.input.as_ref().map(input));
+        let output = |output: &FileOutput| part(&output.name, &output.patterns, None);
+        put(&mut document, "output", self.output.as_ref().map(output));
         document
     }
 
@@ -186,12 +179,10 @@ fn read_patterns(value: &Bson) -> Result<Vec<String>, String> {
     Ok(patterns)
 }
 
-fn part(name: &SetName, patterns: &[String]) -> Document {
-    let mut part = Document::new();
-    part.insert("name", name.as_str());
-    if !patterns.is_empty() {
-        part.insert("patterns", patterns);
-    }
+fn part(name: &SetName, patterns: &[String], version: Option<i64>) -> Document {
+    let mut part = doc! { "name": name.as_str() };
+    put(&mut part, "patterns", (!patterns.is_empty()).then_some(patterns));
+    put(&mut part, "version", version);
     part
 }
 
@@ -202,7 +193,6 @@ fn own(field: Option<&Bson>) -> Option<&Bson> {
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
     use bson::oid::ObjectId;
 
     use super::*;

@@ -10,7 +10,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_values::liberal::{count, date_time, integer};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::document::{Stored, required};
+use super::document::{Stored, put, required};
 use super::{Queue, TaskId};
 
 /// A document of `nodes`.
@@ -222,12 +222,9 @@ impl NodeSelector {
 
     pub fn document(&self) -> Document {
         let mut document = Document::new();
-        if !self.labels.0.is_empty() {
-            document.insert("labels", self.labels.document());
-        }
-        if !self.names.is_empty() {
-            document.insert("names", self.names.iter().cloned().collect::<Vec<String>>());
-        }
+        put(&mut document, "labels", (!self.labels.0.is_empty()).then(|| self.labels.document()));
+        let names: Vec<String> = self.names.iter().cloned().collect();
+        put(&mut document, "names", (!names.is_empty()).then_some(names));
         document
     }
 

@@ -1,11 +1,11 @@
 //! A task: what is to be done, where it stands, and what came out; and its steps: what several plugins do one after the other, in one
 //! private folder.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::document::{Stored, required};
+use super::document::{Stored, put, required};
 use super::{PluginName, QueueId, Status, TaskId};
 
 /// The field of a task that waits for a person's answer.
@@ -166,13 +166,9 @@ impl Step {
 
     /// As a new task has it.
     pub fn field(&self) -> Document {
-        let mut step = Document::new();
-        step.insert("name", self.name.as_str());
-        if let Some(plugin) = &self.plugin {
-            step.insert("plugin", plugin.as_str());
-        }
-        step.insert("params", self.params.clone());
-        step.insert("status", Status::Queued);
+        let mut step = doc! { "name": self.name.as_str() };
+        put(&mut step, "plugin", self.plugin.as_ref().map(PluginName::as_str));
+        step.extend(doc! { "params": self.params.clone(), "status": Status::Queued });
         step
     }
 
@@ -194,7 +190,7 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
-    use bson::{RawDocumentBuf, deserialize_from_document, deserialize_from_slice, doc, serialize_to_vec};
+    use bson::{RawDocumentBuf, deserialize_from_document, deserialize_from_slice, serialize_to_vec};
     use proptest::prelude::*;
 
     use super::super::{Node, Queue, Sort, date_time};

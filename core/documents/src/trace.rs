@@ -6,6 +6,8 @@ use std::ops::Range;
 use bson::{Bson, Document, doc};
 use disbatch_values::text::{hex, of_hex};
 
+use super::document::put;
+
 pub const TRACE: &str = "trace";
 
 /// `00-` with 32 digits, 16 and 2.
@@ -53,9 +55,8 @@ impl TraceContext {
 
     pub fn field(&self) -> Bson {
         let mut field = doc! { "parent": &self.parent };
-        for (name, value) in [("state", &self.state), ("baggage", &self.baggage)] {
-            field.extend(value.as_ref().map(|value| (name.to_owned(), Bson::from(value))));
-        }
+        put(&mut field, "state", self.state.as_ref());
+        put(&mut field, "baggage", self.baggage.as_ref());
         field.into()
     }
 

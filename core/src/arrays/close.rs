@@ -235,10 +235,7 @@ impl Store {
     /// Returns how many were noted. A user who may not write to `arrays` notes none.
     #[operation]
     pub async fn note_empty_arrays(&self) -> Result<u64, StoreError> {
-        match self.look_at_done_arrays().await {
-            Err(error) if error.is_forbidden() => Ok(0),
-            looked => looked,
-        }
+        Ok(StoreError::unless_forbidden(self.look_at_done_arrays().await)?.unwrap_or(0))
     }
 
     async fn look_at_done_arrays(&self) -> Result<u64, StoreError> {
