@@ -6,7 +6,6 @@ pub mod engine;
 pub mod files;
 pub mod json;
 pub mod liberal;
-pub mod memory;
 pub mod sections;
 pub mod secure;
 pub mod status;

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use crate::config::{OnByDefault, address, is_address};
-use crate::memory;
+use crate::config::{OnByDefault, address, is_address, memory_limit};
 
 /// What is wrong with a section: the key in it, and why.
 pub type Wrong = (&'static str, String);
@@ -129,7 +128,7 @@ pub enum Pull {
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerLimits {
     /// Bytes of memory.
-    #[serde(deserialize_with = "memory::limit")]
+    #[serde(deserialize_with = "memory_limit")]
     pub memory: Option<u64>,
     /// Processors: 0.5 is half the time of one.
     pub cpus: Option<f64>,

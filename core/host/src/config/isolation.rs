@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use disbatch_documents::PluginName;
-use disbatch_values::memory;
+use disbatch_values::config::{self, MOST_BYTES, memory_limit};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -119,7 +119,7 @@ read_from!(RunAs, value: Value => {
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of memory: of all processes of a task where there are control groups, else of address space of each process.
-    #[serde(deserialize_with = "memory::limit", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "memory_limit", skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Seconds of processor time of each process.
     #[serde(deserialize_with = "count::<_, 1>", skip_serializing_if = "Option::is_none")]
@@ -154,7 +154,7 @@ impl Limits {
 }
 
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    memory::bytes(&Value::deserialize(deserializer)?, 0).map_err(D::Error::custom)
+    config::bytes(&Value::deserialize(deserializer)?, 0).map_err(D::Error::custom)
 }
 
 /// A whole number, or null.
@@ -167,7 +167,7 @@ pub(super) fn count<'de, D: Deserializer<'de>, const LEAST: u64>(
     }
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
     let expected = || D::Error::custom(format!("expected a whole number, at least {LEAST}, got {value}"));
-    number.filter(|number| (LEAST..=memory::MOST).contains(number)).map(Some).ok_or_else(expected)
+    number.filter(|number| (LEAST..=MOST_BYTES).contains(number)).map(Some).ok_or_else(expected)
 }
 
 /// A folder of control groups (version 2) that the node may write.
