@@ -20,7 +20,6 @@
 
 pub mod audit;
 pub mod count;
-mod totals;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +32,7 @@ use mongodb::Collection;
 use mongodb::options::{CollectionOptions, WriteConcern};
 use tokio::time::Instant;
 
-pub use totals::{AuditNote, Totals};
+pub use count::{AuditNote, Totals};
 
 use crate::model::{QueueId, Status, whole_number};
 use crate::notebook::{Notebook, Notes};

@@ -21,7 +21,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use tokio::time::Instant;
 
-use super::totals::Total;
+use super::count::Total;
 use super::{AuditNote, BASE, Totals};
 use crate::model::QueueId;
 use crate::store::{Store, StoreError, between};
