@@ -131,7 +131,7 @@ pub fn tags(name: &str, value: &Value) -> Result<Vec<String>, Invalid> {
 
 pub fn group(name: &str, value: &Value) -> Result<String, Invalid> {
     let given = as_text(value).unwrap_or_default();
-    check_group(&given).map_err(|error| wrong(name, &error.to_string()))?;
+    check_group(&given).map_err(|error| wrong(name, &error))?;
     Ok(given)
 }
 

@@ -248,11 +248,14 @@ const LONGEST_PATTERN: usize = 1024;
 pub struct Patterns(Option<GlobSet>);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
-    #[error("at most {most} patterns can be given", most = MOST_PATTERNS)]
-    TooMany,
-    #[error("the pattern '{pattern}' cannot be understood: {why}")]
-    Wrong { pattern: String, why: String },
+#[error("{0}")]
+pub struct PatternError(String);
+
+impl PatternError {
+    fn of(pattern: &str, why: impl fmt::Display) -> Self {
+        let pattern: String = pattern.chars().take(LONGEST_PATTERN).collect();
+        Self(format!("the pattern '{pattern}' cannot be understood: {why}"))
+    }
 }
 
 impl Patterns {
@@ -262,29 +265,24 @@ impl Patterns {
         for pattern in patterns {
             count += 1;
             if count > MOST_PATTERNS {
-                return Err(PatternError::TooMany);
+                return Err(PatternError(format!("at most {MOST_PATTERNS} patterns can be given")));
             }
-            let wrong = |why: String| {
-                let pattern = pattern.chars().take(LONGEST_PATTERN).collect();
-                PatternError::Wrong { pattern, why }
-            };
             if pattern.is_empty() || pattern.len() > LONGEST_PATTERN {
-                return Err(wrong(format!("expected 1 to {LONGEST_PATTERN} bytes")));
+                return Err(PatternError::of(pattern, format!("expected 1 to {LONGEST_PATTERN} bytes")));
             }
             if pattern.starts_with('/') {
-                return Err(wrong("paths in a file set do not begin with a slash".to_owned()));
+                return Err(PatternError::of(pattern, "paths in a file set do not begin with a slash"));
             }
             let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-            builder.add(glob.map_err(|error| wrong(error.kind().to_string()))?);
+            builder.add(glob.map_err(|error| PatternError::of(pattern, error.kind()))?);
         }
         if count == 0 {
             return Ok(Self::default());
         }
-        let too_large = |error: globset::Error| PatternError::Wrong {
-            pattern: error.glob().unwrap_or_default().to_owned(),
-            why: error.kind().to_string(),
-        };
-        Ok(Self(Some(builder.build().map_err(too_large)?)))
+        let built = builder.build();
+        let globs =
+            built.map_err(|error| PatternError::of(error.glob().unwrap_or_default(), error.kind()))?;
+        Ok(Self(Some(globs)))
     }
 
     pub fn matches(&self, path: &str) -> bool {
@@ -445,7 +443,7 @@ mod tests {
         assert!(why("/etc/*").ends_with("do not begin with a slash"));
         assert!(why("").ends_with("expected 1 to 1024 bytes"));
         assert!(why(&"x".repeat(1025)).ends_with("expected 1 to 1024 bytes"));
-        assert_eq!(Patterns::new(["x"; 101]).unwrap_err(), PatternError::TooMany);
+        assert_eq!(Patterns::new(["x"; 101]).unwrap_err().to_string(), "at most 100 patterns can be given");
         assert!(Patterns::new(["x"; 100]).is_ok());
     }
 
