@@ -45,10 +45,7 @@ impl Topology {
 
     /// Whether changes can be followed; else everybody has to look again and again.
     pub const fn has_change_streams(&self) -> bool {
-        match self {
-            Self::Standalone => false,
-            Self::ReplicaSet { .. } | Self::Sharded => true,
-        }
+        !matches!(self, Self::Standalone)
     }
 }
 

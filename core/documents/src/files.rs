@@ -113,13 +113,11 @@ impl TaskFiles {
         }
         let mut files = Self::default();
         for (key, value) in object.iter().filter(|(_, value)| **value != Bson::Null) {
+            let read = || FileInput::read(value, unknown).map_err(|why| format!("{key}{why}"));
             match key.as_str() {
-                "input" | "Input" => {
-                    let part = FileInput::read(value, unknown).map_err(|why| format!("{key}{why}"))?;
-                    files.input = Some(part);
-                }
+                "input" | "Input" => files.input = Some(read()?),
                 "output" | "Output" => {
-                    let part = FileInput::read(value, unknown).map_err(|why| format!("{key}{why}"))?;
+                    let part = read()?;
                     if part.version.is_some() && unknown == Unknown::Refused {
                         return Err(format!("{key}.version: a new version gets its number by itself"));
                     }

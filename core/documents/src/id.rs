@@ -132,16 +132,9 @@ impl PluginName {
     }
 }
 
-impl FromStr for PluginName {
-    type Err = PluginNameError;
-
-    fn from_str(value: &str) -> Result<Self, PluginNameError> {
-        let legal = !value.is_empty() && value.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
-        if legal { Ok(Self(value.to_owned())) } else { Err(PluginNameError(value.to_owned())) }
-    }
-}
-
-disbatch_values::shown_as_text!(PluginName);
+disbatch_values::shown_as_text!(PluginName, PluginNameError, |name| {
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':')
+});
 
 /// How a queue or node is named in a URL or on a command line: an id if it is 24 lower-case hexadecimal
 /// digits, else a name (Disbatch 4 routes).
@@ -206,20 +199,10 @@ impl Version {
     }
 }
 
-impl FromStr for Version {
-    type Err = VersionError;
-
-    fn from_str(value: &str) -> Result<Self, VersionError> {
-        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b".-+_".contains(&byte);
-        if (1..=LONGEST_VERSION).contains(&value.len()) && value.bytes().all(is_legal) {
-            Ok(Self(value.to_owned()))
-        } else {
-            Err(VersionError(value.to_owned()))
-        }
-    }
-}
-
-disbatch_values::shown_as_text!(Version);
+disbatch_values::shown_as_text!(Version, VersionError, |text| {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b".-+_".contains(&byte);
+    (1..=LONGEST_VERSION).contains(&text.len()) && text.bytes().all(is_legal)
+});
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusablePlugin {

@@ -100,12 +100,8 @@ impl Items {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    pub fn values(&self) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
-        self.starting_at(0)
-    }
-
     /// What they are for from the element at this place on, counted from 0.
-    pub(crate) fn starting_at(&self, place: u32) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
+    pub fn starting_at(&self, place: u32) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         match self {
             Self::Ranges(ranges) => {

@@ -71,18 +71,13 @@ pub(super) fn manifest(name: &PluginName, worker: Value) -> Result<Value, Manife
             manifest["kubernetes"] = json!({ "image": image });
         }
         Some("webservice") => {
-            let mut http = Map::new();
-            if let Some(url) = lex.url.filter(|url| !url.is_empty()) {
-                http.insert("url".to_owned(), url.into());
-            }
-            if let Some(headers) = lex.http_headers {
-                http.insert("headers".to_owned(), json!(headers));
-            }
-            if let Some(timeout) = lex.timeout {
-                http.insert("timeout".to_owned(), timeout.into());
-            }
+            let fields = [
+                ("url", lex.url.filter(|url| !url.is_empty()).map(Value::from)),
+                ("headers", lex.http_headers.map(|headers| json!(headers))),
+                ("timeout", lex.timeout.map(Value::from)),
+            ];
             manifest["engine"] = "http".into();
-            manifest["http"] = http.into();
+            manifest["http"] = fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         }
         Some(other) => {
             return Err(wrong("engine", format!("expected kubernetes or webservice, got {other:?}")));

@@ -132,7 +132,8 @@ impl Store {
 fn settle(ranked: &mut Ranked, choices: &[Choice], outcome: &ClaimOutcome) {
     let now = Instant::now();
     for lost in &outcome.lost {
-        ranked.skip(lost.task, now);
+        // It is gone, or odd.
+        ranked.skipped.insert(lost.task, now);
     }
     let refused: HashSet<ObjectId> = outcome.refused.iter().map(|refused| refused.task).collect();
     // The first one ends at the front again.
@@ -279,11 +280,6 @@ impl Ranked {
         }
     }
 
-    /// A task could not be claimed: it is gone, or odd.
-    fn skip(&mut self, task: ObjectId, now: Instant) {
-        self.skipped.insert(task, now);
-    }
-
     /// Whether the queue has nothing to claim, as far as `call` could tell.
     fn is_exhausted(&self, call: &Call) -> bool {
         let is_empty = |(number, line): (usize, &Line)| {
@@ -400,7 +396,7 @@ mod tests {
     fn what_cannot_be_claimed_does_not_stand_in_the_way() {
         let (mut ranked, now) = (Ranked::default(), Instant::now());
         ranked.keep_to(None);
-        ranked.skip(task(1, 9).task, now);
+        ranked.skipped.insert(task(1, 9).task, now);
         read(&mut ranked, &mut Call::default(), &[task(1, 9), task(2, 1)], now);
         assert_eq!(order(&mut ranked, 0, 2), [2]);
         ranked.put_back(task(2, 1), false);

@@ -47,11 +47,9 @@ impl Sender {
     pub fn runner() -> Self {
         Self("runner".to_owned())
     }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
 }
+
+disbatch_values::shown_as_text!(Sender);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContentState {

@@ -1,7 +1,6 @@
 //! Text that others have written, where people read it; which known name somebody may have meant; and names of those who log in.
 
 use std::borrow::Borrow;
-use std::str::FromStr;
 
 pub use hex::encode as hex;
 
@@ -120,21 +119,10 @@ pub struct UserName(String);
 #[error("{0:?} cannot be the name of a user: expected 1 to 64 characters without white space and colons")]
 pub struct NameError(String);
 
-crate::shown_as_text!(UserName);
-
-impl FromStr for UserName {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let odd = |c: char| c == ':' || c.is_whitespace() || c.is_control();
-        let length = text.chars().count();
-        if (1..=LONGEST_NAME).contains(&length) && !text.contains(odd) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NameError(text.to_owned()))
-        }
-    }
-}
+crate::shown_as_text!(UserName, NameError, |text| {
+    let odd = |c: char| c == ':' || c.is_whitespace() || c.is_control();
+    (1..=LONGEST_NAME).contains(&text.chars().count()) && !text.contains(odd)
+});
 
 #[cfg(test)]
 mod tests {

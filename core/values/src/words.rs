@@ -44,7 +44,7 @@ macro_rules! not_shown {
     };
 }
 
-/// Shows what wraps text as that text.
+/// Shows what wraps text as that text. With an error that has text, too, and what tells whether that is legal, reads it.
 #[macro_export]
 macro_rules! shown_as_text {
     ($name:ident) => {
@@ -57,6 +57,18 @@ macro_rules! shown_as_text {
         impl ::std::fmt::Display for $name {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(&self.0)
+            }
+        }
+    };
+    ($name:ident, $error:ident, $is_legal:expr) => {
+        $crate::shown_as_text!($name);
+
+        impl ::std::str::FromStr for $name {
+            type Err = $error;
+
+            fn from_str(text: &str) -> Result<Self, $error> {
+                let is_legal: fn(&str) -> bool = $is_legal;
+                if is_legal(text) { Ok(Self(text.to_owned())) } else { Err($error(text.to_owned())) }
             }
         }
     };

@@ -73,7 +73,7 @@ pub async fn check_array(
     let check = move || {
         let last = array.last.iter().map(|last| (Some(Of::Final), as_plugins_get(&last.params)));
         let mut params = as_plugins_get(&array.params);
-        let elements = array.items.values().enumerate().map(|(index, item)| {
+        let elements = array.items.starting_at(0).enumerate().map(|(index, item)| {
             if let Value::Object(params) = &mut params {
                 params.insert(array.key.clone(), item.into_relaxed_extjson());
             }
