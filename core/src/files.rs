@@ -30,7 +30,6 @@ mod commit;
 mod contents;
 mod entries;
 mod sets;
-mod sweep;
 mod upload;
 
 use std::ops::Range;
@@ -49,8 +48,7 @@ pub use disbatch_values::files::{
     CHUNK_BYTES, ContentHasher, ContentId, ContentIdError, EntryPath, LONGEST, PathError, PatternError,
     Patterns, RESERVED_PREFIX, SetName, SetNameError, chunk_length, chunks_of,
 };
-pub use sets::{NewSet, SetQuery, SetSummary};
-pub use sweep::SweptFiles;
+pub use sets::{NewSet, SetQuery, SetSummary, SweptFiles};
 pub use upload::{Check, Chunk, ContentState, Put, Sender};
 
 pub const SETS: &str = collections::FILE_SETS.name;
