@@ -10,10 +10,16 @@ use super::{Store, Stored};
 use crate::config::Role;
 use crate::notifications::Subscription;
 use crate::task::{aside, commit};
-use crate::{fair, inbox, rate, secrets, series};
+use crate::{arrays, fair, inbox, live, rate, secrets, series};
 
 /// How long it is remembered that a task was deleted, for movers that had read it before.
 const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
+
+/// How long an idempotency key is remembered.
+const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long it is remembered that there was a version of a file set, so that its number does not come again at once.
+const FILE_SETS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What MongoDB lets a user do with a collection.
 type Actions = &'static [&'static str];
@@ -213,7 +219,11 @@ collections! {
         .web(&[INSERT, REMOVE])
         .runner(&[INSERT, REMOVE]);
     LIVE as live: Document = Collection::new("tasks.live", "the newest output of running tasks")
-        .indexed(indexes::of_live)
+        // A stream of which nothing was written for a while belongs to nobody.
+        .indexed(|| vec![
+            Index::on(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 }),
+            Index::on(doc! { "at": 1 }).expire(live::FORGOTTEN_AFTER),
+        ])
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND, INSERT, REMOVE, UPDATE]);
@@ -237,7 +247,10 @@ collections! {
         .plugin(&[INSERT]);
     RECORDINGS as recordings: Document =
         Collection::new("tasks.recordings", "what attempts were given and what they did, for bundles")
-        .indexed(indexes::of_recordings)
+        .indexed(|| vec![
+            Index::on(doc! { "queue": 1, "at": -1 }),
+            Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
+        ])
         .den(&[INDEX, INSERT, REMOVE])
         .web(&[REMOVE])
         .runner(&[INSERT]);
@@ -252,7 +265,10 @@ collections! {
     /// Disbatch 4 design, Database Collections.
     NODES as nodes: Stored = Collection::new("nodes", "nodes, and what they say of themselves")
         .source(Source::Allowed)
-        .indexed(indexes::of_nodes)
+        .indexed(|| vec![
+            Index::of_disbatch(doc! { "node": 1 }).unique(),
+            Index::on(doc! { "state": 1, "seen": 1 }).only(doc! { "seen": { "$type": "date" } }),
+        ])
         .den(&[INDEX, INSERT, UPDATE])
         .web(&[REMOVE, UPDATE]);
     /// Disbatch 4 design, Balance.
@@ -267,7 +283,13 @@ collections! {
         .web(&[INSERT, UPDATE]);
     /// Nobody can change or remove what is there. The server removes entries when they are as old as the DEN tells it.
     AUDIT as audit: Stored = Collection::new("audit", "who has changed what")
-        .indexed(indexes::of_audit)
+        // The one by which the server removes entries is `Store::keep_audit`'s.
+        .indexed(|| vec![
+            Index::on(doc! { "at": 1, "_id": 1 }),
+            Index::on(doc! { "user": 1, "at": 1, "_id": 1 }),
+            // What was changed of queues, which is little beside what was submitted.
+            Index::on(doc! { "queue": 1, "at": 1 }).only(doc! { "before": { "$exists": true } }),
+        ])
         .den(&["collMod", INDEX, INSERT])
         .web(&[INSERT]);
     COUNTERS = Collection::new("counters", "how many tasks of a queue have which status")
@@ -283,7 +305,12 @@ collections! {
         .den(&[INSERT, UPDATE]);
     /// A DEN makes the tasks of schedules, and tells these how they have ended.
     SCHEDULES as schedules: Stored = Collection::new("schedules", "schedules")
-        .indexed(indexes::of_schedules)
+        .indexed(|| vec![
+            Index::on(doc! { "tenant": 1 }).only(doc! { "tenant": { "$exists": true } }),
+            Index::on(doc! { "name": 1 }).unique(),
+            Index::on(doc! { "next": 1 }).only(doc! { "next": { "$type": "date" } }),
+            Index::on(doc! { "firing_at": 1 }).only(doc! { "firing_at": { "$type": "date" } }),
+        ])
         .den(&[INDEX, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND]);
@@ -306,7 +333,12 @@ collections! {
         .web(&[INSERT, UPDATE]);
     /// A DEN inserts elements of arrays that are missing, and ends arrays.
     ARRAYS as arrays: Stored = Collection::new("arrays", "arrays of tasks")
-        .indexed(indexes::of_arrays)
+        // Arrays that are open, and those that are done.
+        .indexed(|| vec![
+            Index::on(doc! { "work": 1 }).only(doc! { "work": true }),
+            Index::on(doc! { "looked": 1 }).only(doc! { "state": "done" }),
+            Index::on(doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
+        ])
         .den(&[INDEX, UPDATE])
         .web(&[INSERT, UPDATE]);
     RATES as rates: Document = Collection::new("rates", "how many tasks of a queue or group started lately")
@@ -327,7 +359,11 @@ collections! {
         .runner(&[INSERT, UPDATE]);
     /// See [`crate::task`].
     SUBMISSIONS as submissions: Document = Collection::new("submissions", "submissions with an idempotency key")
-        .indexed(indexes::of_submissions)
+        // Those that are not done: a few.
+        .indexed(|| vec![
+            Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
+            Index::on(doc! { "state": 1 }).only(doc! { "state": "pending" }),
+        ])
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
     /// Producers insert there and do nothing else, see [`crate::users`]. A DEN leaves what it does not understand, and moves the rest. Whoever removes
@@ -340,7 +376,11 @@ collections! {
     /// A DCI takes callbacks of web services and ends their tasks. A DEN ends those whose services are silent, with what these
     /// have logged, and a runner one that was cancelled while its service took it.
     CALLBACKS_LOG as sheets: Document = Collection::new("callbacks.log", "what web services log")
-        .indexed(indexes::of_callbacks_log)
+        // What web services log, in its order, and what was left behind of it.
+        .indexed(|| vec![
+            Index::on(doc! { "task": 1, "attempt": 1, "n": 1 }).unique(),
+            Index::on(doc! { "at": 1, "task": 1, "attempt": 1 }),
+        ])
         .den(&[INDEX, REMOVE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND, REMOVE]);
@@ -353,17 +393,38 @@ collections! {
         .runner(&[FIND]);
     /// The janitor sweeps file sets, and versions of runs that have died are taken back.
     FILE_SETS as filesets_collection: Document = Collection::new("filesets", "versions of file sets")
-        .indexed(indexes::of_file_sets)
+        .indexed(|| vec![
+            // Of several who open a version of a set, each gets another number.
+            Index::on(doc! { "name": 1, "version": -1 }).unique(),
+            Index::on(doc! { "state": 1, "touched": 1 }),
+            // What there is of a set is found, listed and summed up by this one, without those that are gone.
+            Index::on(doc! { "state": 1, "name": 1, "version": -1, "tenant": 1, "bytes": 1, "_id": 1 }),
+            // Those that are gone and still have entries.
+            Index::on(doc! { "state": 1, "emptied": 1 }).only(doc! { "state": "gone" }),
+            Index::on(doc! { "task": 1 }).only(doc! { "task": { "$exists": true } }),
+            Index::on(doc! { "expires": 1 }).only(doc! { "expires": { "$type": "date" } }),
+            Index::on(doc! { "emptied": 1 }).expire(FILE_SETS_KEPT),
+        ])
         .den(&[INDEX, UPDATE])
         .web(&[INSERT, UPDATE])
         .runner(&[FIND, INSERT, UPDATE]);
     FILE_ENTRIES as entries_collection: Document = Collection::new("filesets.entries", "the files of these versions")
-        .indexed(indexes::of_file_entries)
+        .indexed(|| vec![
+            Index::on(doc! { "set": 1, "path": 1 }).unique(),
+            // Which versions have a content, whose they are before anything else: `files/contents.rs` steps from one to the next.
+            Index::on(doc! { "file": 1, "tenant": 1, "set": 1 }),
+        ])
         .den(&[INDEX, REMOVE])
         .web(&[INSERT, REMOVE])
         .runner(&[FIND, INSERT, REMOVE]);
     FILE_CONTENTS as contents_collection: Document = Collection::new("filesets.files", "contents of files")
-        .indexed(indexes::of_file_contents)
+        .indexed(|| vec![
+            // Equal files are stored once, and of each who sends one, it is one upload that goes on.
+            Index::on(doc! { "filename": 1 }).unique().only(doc! { "state": "done" }),
+            Index::on(doc! { "filename": 1, "by": 1 }).unique().only(doc! { "state": "open" }),
+            Index::on(doc! { "filename": 1, "state": 1 }),
+            Index::on(doc! { "loose": 1 }).only(doc! { "loose": { "$type": "date" } }),
+        ])
         .den(&[INDEX, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND, INSERT, REMOVE, UPDATE]);
@@ -376,7 +437,11 @@ collections! {
     USERS as users: Document = Collection::new("accounts.users", "who may use the DCI")
         .web(&[INSERT, REMOVE, UPDATE]);
     SESSIONS as sessions: Document = Collection::new("accounts.sessions", "who has logged in")
-        .indexed(indexes::of_sessions)
+        .indexed(|| vec![
+            Index::on(doc! { "user": 1 }),
+            // Sessions are of no use after that; this only tidies up.
+            Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
+        ])
         .den(&[INDEX])
         .web(&[INSERT, REMOVE, UPDATE]);
     TOKENS as tokens: Document = Collection::new("accounts.tokens", "API tokens")

@@ -1,18 +1,10 @@
-//! The indexes of collections that have several.
-
-use std::time::Duration;
+//! The indexes of tasks, and of archived ones.
 
 use bson::doc;
 
 use super::Index;
 use crate::task::pages;
-use crate::{arrays, fair, live, tags};
-
-/// How long an idempotency key is remembered.
-const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// How long it is remembered that there was a version of a file set, so that its number does not come again at once.
-const FILE_SETS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+use crate::{fair, tags};
 
 /// Those of Disbatch come first: of two that serve a query as well, the server takes the older one, and the order in
 /// which tasks are found is that of the index. The others hold the few tasks that are on their way, save two for pages.
@@ -126,109 +118,5 @@ pub(in crate::store) fn of_archive() -> Vec<Index> {
         // Copies whose move has not come to its end.
         Index::on(doc! { "moving": 1 }).sparse(),
         of_times(),
-    ]
-}
-
-/// A stream of which nothing was written for a while belongs to nobody.
-pub(in crate::store) fn of_live() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 }),
-        Index::on(doc! { "at": 1 }).expire(live::FORGOTTEN_AFTER),
-    ]
-}
-
-pub(in crate::store) fn of_recordings() -> Vec<Index> {
-    vec![Index::on(doc! { "queue": 1, "at": -1 }), Index::on(doc! { "expires": 1 }).expire(Duration::ZERO)]
-}
-
-pub(in crate::store) fn of_nodes() -> Vec<Index> {
-    vec![
-        Index::of_disbatch(doc! { "node": 1 }).unique(),
-        Index::on(doc! { "state": 1, "seen": 1 }).only(doc! { "seen": { "$type": "date" } }),
-    ]
-}
-
-/// The one by which the server removes entries is [`Store::keep_audit`]'s.
-pub(in crate::store) fn of_audit() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "at": 1, "_id": 1 }),
-        Index::on(doc! { "user": 1, "at": 1, "_id": 1 }),
-        // What was changed of queues, which is little beside what was submitted.
-        Index::on(doc! { "queue": 1, "at": 1 }).only(doc! { "before": { "$exists": true } }),
-    ]
-}
-
-pub(in crate::store) fn of_schedules() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "tenant": 1 }).only(doc! { "tenant": { "$exists": true } }),
-        Index::on(doc! { "name": 1 }).unique(),
-        Index::on(doc! { "next": 1 }).only(doc! { "next": { "$type": "date" } }),
-        Index::on(doc! { "firing_at": 1 }).only(doc! { "firing_at": { "$type": "date" } }),
-    ]
-}
-
-/// Arrays that are open, and those that are done.
-pub(in crate::store) fn of_arrays() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "work": 1 }).only(doc! { "work": true }),
-        Index::on(doc! { "looked": 1 }).only(doc! { "state": "done" }),
-        Index::on(doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
-    ]
-}
-
-/// Those that are not done: a few.
-pub(in crate::store) fn of_submissions() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
-        Index::on(doc! { "state": 1 }).only(doc! { "state": "pending" }),
-    ]
-}
-
-/// What web services log, in its order, and what was left behind of it.
-pub(in crate::store) fn of_callbacks_log() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "task": 1, "attempt": 1, "n": 1 }).unique(),
-        Index::on(doc! { "at": 1, "task": 1, "attempt": 1 }),
-    ]
-}
-
-pub(in crate::store) fn of_file_sets() -> Vec<Index> {
-    vec![
-        // Of several who open a version of a set, each gets another number.
-        Index::on(doc! { "name": 1, "version": -1 }).unique(),
-        Index::on(doc! { "state": 1, "touched": 1 }),
-        // What there is of a set is found, listed and summed up by this one, without those that are gone.
-        Index::on(doc! { "state": 1, "name": 1, "version": -1, "tenant": 1, "bytes": 1, "_id": 1 }),
-        // Those that are gone and still have entries.
-        Index::on(doc! { "state": 1, "emptied": 1 }).only(doc! { "state": "gone" }),
-        Index::on(doc! { "task": 1 }).only(doc! { "task": { "$exists": true } }),
-        Index::on(doc! { "expires": 1 }).only(doc! { "expires": { "$type": "date" } }),
-        Index::on(doc! { "emptied": 1 }).expire(FILE_SETS_KEPT),
-    ]
-}
-
-pub(in crate::store) fn of_file_entries() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "set": 1, "path": 1 }).unique(),
-        // Which versions have a content, whose they are before anything else: `files/contents.rs` steps from one to the next.
-        Index::on(doc! { "file": 1, "tenant": 1, "set": 1 }),
-    ]
-}
-
-pub(in crate::store) fn of_file_contents() -> Vec<Index> {
-    vec![
-        // Equal files are stored once, and of each who sends one, it is one upload that goes on.
-        Index::on(doc! { "filename": 1 }).unique().only(doc! { "state": "done" }),
-        Index::on(doc! { "filename": 1, "by": 1 }).unique().only(doc! { "state": "open" }),
-        Index::on(doc! { "filename": 1, "state": 1 }),
-        Index::on(doc! { "loose": 1 }).only(doc! { "loose": { "$type": "date" } }),
-    ]
-}
-
-pub(in crate::store) fn of_sessions() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "user": 1 }),
-        // Sessions are of no use after that; this only tidies up.
-        Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
     ]
 }
