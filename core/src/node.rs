@@ -17,7 +17,9 @@ use crate::plugin::{self, Engine};
 use crate::slots::Holder;
 use crate::store::collections::NODES;
 use crate::store::error::typed;
-use crate::store::{Altered, Store, StoreError, collect, count_of, integer, millis, put, with};
+use crate::store::{
+    Altered, Store, StoreError, collect, count_of, integer, millis, put, texts_in, with, without_null,
+};
 use crate::task::archive::server_time_before;
 
 pub use disbatch_wire::nodes::NodeStats as Stats;
@@ -119,14 +121,7 @@ pub fn stats_of(node: &Document) -> Stats {
 }
 
 fn stats_document(stats: &Stats) -> Document {
-    let mut document = Document::new();
-    put(&mut document, "load", stats.load);
-    let counts =
-        [("cpus", stats.cpus), ("memory", stats.memory), ("memory_available", stats.memory_available)];
-    for (name, count) in counts {
-        put(&mut document, name, count.map(integer));
-    }
-    document
+    without_null(bson::serialize_to_document(stats).unwrap_or_default())
 }
 
 /// An update that removes these fields, too.
@@ -150,19 +145,15 @@ const SHADOWS: &str = "shadow_plugins";
 
 impl Offered {
     fn of(nodes: &[Document]) -> Self {
-        let texts = |node: &Document, field: &str| -> Vec<String> {
-            let listed = node.get_array(field).map(Vec::as_slice).unwrap_or_default();
-            listed.iter().filter_map(Bson::as_str).map(str::to_owned).collect()
-        };
         let mut offered = Self::default();
         for node in nodes {
-            let of_workers = texts(node, "workers");
-            let own = texts(node, "plugins").into_iter().filter(|name| !of_workers.contains(name));
+            let of_workers: Vec<String> = texts_in(node, "workers").collect();
+            let own = texts_in(node, "plugins").filter(|name| !of_workers.contains(name));
             offered.plugins.extend(own);
-            offered.versions.extend(texts(node, plugin::VERSIONS));
-            offered.shadows.extend(texts(node, SHADOWS));
-            let engines = texts(node, "engines");
-            offered.engines.extend(engines.iter().filter_map(|engine| engine.parse::<Engine>().ok()));
+            offered.versions.extend(texts_in(node, plugin::VERSIONS));
+            offered.shadows.extend(texts_in(node, SHADOWS));
+            let engines = texts_in(node, "engines").filter_map(|engine| engine.parse::<Engine>().ok());
+            offered.engines.extend(engines);
         }
         offered
     }
@@ -195,10 +186,8 @@ impl Addresses {
     }
 
     pub fn of_node(node: &Document) -> Self {
-        let of = |kind: &str| {
-            let listed = node.get_document("addresses").ok().and_then(|all| all.get_array(kind).ok());
-            listed.into_iter().flatten().filter_map(Bson::as_str).map(str::to_owned).collect()
-        };
+        let all = node.get_document("addresses").ok();
+        let of = |kind: &str| all.into_iter().flat_map(|all| texts_in(all, kind)).collect();
         Self { private: of("private"), public: of("public") }
     }
 

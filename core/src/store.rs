@@ -128,9 +128,18 @@ pub(crate) fn ids_in(document: &Document, field: &str) -> impl Iterator<Item = O
     document.get_array(field).into_iter().flatten().filter_map(Bson::as_object_id)
 }
 
+/// The texts in a list that a document has, but for what is none there.
+pub(crate) fn texts_in(document: &Document, field: &str) -> impl Iterator<Item = String> {
+    document.get_array(field).into_iter().flatten().filter_map(Bson::as_str).map(str::to_owned)
+}
+
 /// The documents in a list that a document has, but for what is none there.
 pub(crate) fn documents_in<'a>(document: &'a Document, field: &str) -> impl Iterator<Item = &'a Document> {
     document.get_array(field).into_iter().flatten().filter_map(Bson::as_document)
+}
+
+pub(crate) fn without_null(fields: Document) -> Document {
+    fields.into_iter().filter(|(_, value)| *value != Bson::Null).collect()
 }
 
 pub(crate) fn all_of(conditions: Vec<Document>) -> Document {

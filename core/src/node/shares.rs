@@ -11,7 +11,7 @@ use super::{Stats, stats_of, until_silent};
 use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, drawn};
 use crate::plugin::VERSIONS;
 use crate::store::error::typed;
-use crate::store::{count_of, ids_in};
+use crate::store::{count_of, ids_in, texts_in};
 use crate::task::archive::server_time_before;
 
 /// How long free slots beyond its own share are left by a node to others that run less than theirs.
@@ -136,10 +136,7 @@ pub struct Peer {
 impl Peer {
     /// As its entry tells. `None`: the entry is that of another program, which does not tell.
     pub fn of(node: &Node) -> Option<Self> {
-        let texts = |field| -> Option<HashSet<String>> {
-            let texts = node.rest.get(field).and_then(Bson::as_array)?.iter();
-            Some(texts.filter_map(Bson::as_str).map(str::to_owned).collect())
-        };
+        node.rest.get_array("plugins").ok()?;
         let serves = node.rest.get("serves").and_then(Bson::as_document);
         let active = serves.filter(|serves| serves.contains_key("active"));
         Some(Self {
@@ -149,7 +146,7 @@ impl Peer {
             maxthreads: node.thread_limit(),
             running: count_of(&node.rest, "running").unwrap_or(0),
             is_draining: node.is_draining() || node.state() != Some("alive"),
-            plugins: texts("plugins")?.into_iter().chain(texts(VERSIONS).unwrap_or_default()).collect(),
+            plugins: texts_in(&node.rest, "plugins").chain(texts_in(&node.rest, VERSIONS)).collect(),
             active: active.map(|serves| ids_in(serves, "active").collect()),
             ignored: serves.map(|serves| ids_in(serves, "ignored").collect()).unwrap_or_default(),
             wants: ids_in(&node.rest, "wants").collect(),

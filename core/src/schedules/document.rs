@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::spec::{
-    SpecError, given, is_name, seconds, shown, text, whole, whole_unless_zero, without_null, word,
-};
+use super::spec::{SpecError, given, is_name, seconds, shown, text, whole, whole_unless_zero, word};
 use super::{Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Overlap, Schedule, ScheduleId, Settings, Spec};
 use crate::budget::OverBudget;
 use crate::gates::LockRequest;
 use crate::model::{FILES, QueueId, STEPS, Selector, Step, TaskFiles, TaskId, number, whole_number};
 use crate::secrets::{self, Sealed};
 use crate::store::collections::SCHEDULES;
-use crate::store::{StoreError, documents_in, setting_or_removing};
+use crate::store::{StoreError, documents_in, setting_or_removing, without_null};
 use crate::tags::{self, TAGS};
 use crate::task::{TaskOptions, within_budget};
 use disbatch_wire::schedules::TimeCounts;

@@ -179,10 +179,6 @@ pub(super) fn whole_unless_zero(duration: Duration) -> Option<i64> {
     (!duration.is_zero()).then(|| whole(duration))
 }
 
-pub(super) fn without_null(fields: Document) -> Document {
-    fields.into_iter().filter(|(_, value)| *value != Bson::Null).collect()
-}
-
 fn moment(fields: &Document, name: &'static str) -> Result<Option<DateTime>, SpecError> {
     let found = match given(fields, name) {
         None => return Ok(None),
@@ -246,6 +242,7 @@ mod tests {
     use bson::oid::ObjectId;
 
     use super::*;
+    use crate::store::without_null;
 
     #[test]
     fn what_is_stored_is_read_again() {

@@ -28,7 +28,7 @@ use crate::callbacks::Token;
 use crate::model::{AWAITING, STEPS, Status, Task, to_document, whole_number};
 use crate::request::{self, Invalid};
 use crate::schema::{LONGEST_CHECK, Problem, Schema, SchemaError, Wrong, as_plugins_get};
-use crate::store::{Store, StoreError, millis};
+use crate::store::{Store, StoreError, documents_in, millis, texts_in};
 
 pub use reply::{Replied, Reply};
 
@@ -209,21 +209,19 @@ impl Awaiting {
         let stored = task.get_document(AWAITING).ok()?;
         let text = |field| stored.get_str(field).unwrap_or_default().to_owned();
         let time = |field| stored.get_datetime(field).ok().copied();
-        let who = stored.get_array("who").into_iter().flatten().filter_map(Bson::as_str);
-        let link = |link: &Bson| {
-            let link = link.as_document()?;
+        let link = |link: &Document| {
             let until = *link.get_datetime("until").ok()?;
             Some((link.get_str("token").ok()?.to_owned(), until, link.get_str("by").ok()?.to_owned()))
         };
         Some(Self {
             title: text("title"),
             form: stored.get_document("form").cloned().unwrap_or_default(),
-            who: who.map(str::to_owned).collect(),
+            who: texts_in(stored, "who").collect(),
             deadline: time("deadline"),
             on_deadline: stored.get_str("on_deadline").ok().and_then(OnDeadline::named).unwrap_or_default(),
             asked: time("asked"),
             attempt: stored.get("attempt").and_then(whole_number)?,
-            links: stored.get_array("links").into_iter().flatten().filter_map(link).collect(),
+            links: documents_in(stored, "links").filter_map(link).collect(),
         })
     }
 
