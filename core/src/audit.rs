@@ -233,10 +233,7 @@ fn trimmed(document: &Document) -> Document {
 }
 
 fn short(name: &str) -> String {
-    match name.char_indices().nth(LONGEST_NAME) {
-        Some((at, _)) => format!("{}…", name.get(..at).unwrap_or_default()),
-        None => name.to_owned(),
-    }
+    crate::text::cut(name, LONGEST_NAME, "…")
 }
 
 fn is_secret(name: &str) -> bool {

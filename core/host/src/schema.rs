@@ -319,10 +319,7 @@ fn values_in_words(values: &[Value]) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(100) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
-    }
+    disbatch_values::text::cut(text, 100, "..")
 }
 
 #[cfg(test)]

@@ -61,11 +61,6 @@ impl WriteFailure {
         self.code == 67
     }
 
-    /// Whether the server refuses every write for now: it is no primary, is shutting down, or is busy.
-    pub fn is_refusal(&self) -> bool {
-        REFUSALS.contains(&self.code)
-    }
-
     /// Whether the server's cache is full of what has still to be written to disk: it has undone the write, and asks for it again later.
     pub fn is_out_of_cache(&self) -> bool {
         OUT_OF_CACHE.contains(&self.code)
@@ -119,25 +114,26 @@ impl StoreError {
 
     /// What came of an operation to which this user may have no right ([`StoreError::is_forbidden`]). `None`: it was refused for that.
     pub fn unless_forbidden<T>(done: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
-        match done.map_err(Into::<Self>::into) {
-            Err(error) if error.is_forbidden() => Ok(None),
-            done => done.map(Some),
-        }
+        Self::unless(done, Self::is_forbidden)
     }
 
     /// What came of an operation that may take only so long ([`StoreError::is_out_of_time`]). `None`: it was broken off.
     pub(crate) fn unless_out_of_time<T>(done: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
-        match done.map_err(Into::<Self>::into) {
-            Err(error) if error.is_out_of_time() => Ok(None),
-            done => done.map(Some),
-        }
+        Self::unless(done, Self::is_out_of_time)
     }
 
     /// What came of the insertion of something that may be there already. `None`: it was.
     pub(crate) fn unless_duplicate<T>(inserted: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
-        match inserted.map_err(Into::<Self>::into) {
-            Err(error) if error.is_duplicate_key() => Ok(None),
-            inserted => inserted.map(Some),
+        Self::unless(inserted, Self::is_duplicate_key)
+    }
+
+    fn unless<T>(
+        done: Result<T, impl Into<Self>>,
+        is_expected: fn(&Self) -> bool,
+    ) -> Result<Option<T>, Self> {
+        match done.map_err(Into::<Self>::into) {
+            Err(error) if is_expected(&error) => Ok(None),
+            done => done.map(Some),
         }
     }
 
@@ -182,9 +178,9 @@ impl StoreError {
         self.code() == Some(50)
     }
 
-    /// Whether the server refuses for now, see [`WriteFailure::is_refusal`].
+    /// Whether the server refuses every write for now: it is no primary, is shutting down, or is busy.
     pub(crate) fn is_refusal(&self) -> bool {
-        self.write_failure().is_some_and(|failure| failure.is_refusal())
+        self.write_failure().is_some_and(|failure| REFUSALS.contains(&failure.code))
     }
 
     /// Whether it was asked of a server that stands alone what only members of replica sets can tell.

@@ -36,6 +36,14 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// The first `most` characters of a text, with `mark` after them where there are more.
+pub fn cut(text: &str, most: usize, mark: &str) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}{mark}", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
 /// `a`, `a and b`, `a, b and c`
 pub fn list<T: Borrow<str>>(parts: &[T]) -> String {
     match parts {

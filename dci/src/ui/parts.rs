@@ -181,10 +181,7 @@ pub fn counted(count: usize, what: &str) -> String {
 
 /// The beginning of a text that may be long, for where it is only to be recognised.
 pub fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text.to_owned(),
-    }
+    disbatch_values::text::cut(text, most, "…")
 }
 
 /// A length of time in its largest unit, for people: `3 min`.

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::model::{Rules, Status, Task, number};
 use crate::store::{between, put};
 use crate::task::Finish;
+use crate::text::cut;
 
 /// A note in the history has so many characters of the service's message at most.
 const NOTED: usize = 500;
@@ -55,7 +56,7 @@ impl Ending {
     }
 
     fn note(&self, external: &Document) -> Option<String> {
-        let message = self.message.as_deref().map(|message| cut(message.trim()));
+        let message = self.message.as_deref().map(|message| cut(message.trim(), NOTED, "..."));
         let message = message.filter(|message| !message.is_empty());
         match self.reason {
             Reason::Cancel => Some("cancelled".to_owned()),
@@ -119,13 +120,6 @@ impl Ending {
             exit.insert("duration", between(*began, *ended).as_secs_f64());
         }
         exit
-    }
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(NOTED) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
     }
 }
 
