@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashMap};
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::live::LiveStream;
@@ -151,10 +150,10 @@ impl Store {
         // Nothing of the tasks themselves, which may be large. The ids of live output name their task.
         let task = doc! { "$ifNull": ["$documentKey._id.task", "$documentKey._id"] };
         let only_ids = doc! { "$project": { "_id": 1, "task": task } };
-        let changes = self.database().watch().pipeline([of_interest, only_ids]).await?.with_type::<Change>();
-        let ids = changes.filter_map(|change| {
+        let changes = self.database().watch().pipeline([of_interest, only_ids]).await?;
+        let ids = changes.with_type::<Document>().filter_map(|change| {
             std::future::ready(match change {
-                Ok(change) => change.task.and_then(|id| id.as_object_id()).map(|id| Ok(TaskId(id))),
+                Ok(change) => change.get_object_id("task").ok().map(|id| Ok(TaskId(id))),
                 Err(error) => Some(Err(StoreError::from(error))),
             })
         });
@@ -217,11 +216,6 @@ impl Store {
 
 fn output(mut of: Stored, stream: StreamName) -> Bson {
     of.remove(stream.as_str()).unwrap_or(Bson::Null)
-}
-
-#[derive(Debug, Deserialize)]
-struct Change {
-    task: Option<Bson>,
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationT
         last: None,
         changed: None,
         pace: Pace::Waiting,
-        retry: Retry::default(),
+        pause: FIRST_PAUSE,
         complained: false,
     };
     loop {
@@ -149,7 +149,8 @@ struct Follower {
     changed: Option<Timestamp>,
     /// How the stream was asked last.
     pace: Pace,
-    retry: Retry,
+    /// Before the stream is asked for again when it is lost, on average.
+    pause: Duration,
     /// That there is no stream has been said.
     complained: bool,
 }
@@ -184,7 +185,7 @@ impl Follower {
             };
             let silent = |_| broken(std::io::ErrorKind::TimedOut, "the change stream is silent");
             let change = answered.map_err(silent)??;
-            self.retry.worked();
+            self.pause = FIRST_PAUSE;
             if std::mem::take(&mut self.complained) {
                 tracing::info!("following changes of the database again");
             }
@@ -272,7 +273,7 @@ impl Follower {
                 tracing::warn!(%error, "lost the change stream: polling until it is back");
             }
         }
-        if standalone { RETRY_STANDALONE_AFTER } else { self.retry.failed(crate::clock::chance()) }
+        if standalone { RETRY_STANDALONE_AFTER } else { next_pause(&mut self.pause, crate::clock::chance()) }
     }
 }
 
@@ -280,30 +281,12 @@ fn broken(kind: std::io::ErrorKind, what: &str) -> StoreError {
     StoreError::from(mongodb::error::Error::from(std::io::Error::new(kind, what)))
 }
 
-/// Pauses before a lost stream is asked for again: longer each time, and of random length, so that a thousand
-/// nodes do not come back in the same moment.
-#[derive(Debug)]
-struct Retry {
-    pause: Duration,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { pause: FIRST_PAUSE }
-    }
-}
-
-impl Retry {
-    /// The next pause, from half to one and a half of what it is on average. `chance` is from 0 to 1.
-    fn failed(&mut self, chance: f64) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        pause.mul_f64(0.5 + chance.clamp(0.0, 1.0))
-    }
-
-    fn worked(&mut self) {
-        self.pause = FIRST_PAUSE;
-    }
+/// The next pause before a lost stream is asked for again, from half to one and a half of `average`, which is longer the next
+/// time: so a thousand nodes do not come back in the same moment. `chance` is from 0 to 1.
+fn next_pause(average: &mut Duration, chance: f64) -> Duration {
+    let pause = average.mul_f64(0.5 + chance.clamp(0.0, 1.0));
+    *average = (*average * 2).min(LONGEST_PAUSE);
+    pause
 }
 
 #[cfg(test)]
@@ -312,12 +295,12 @@ mod tests {
 
     #[test]
     fn pauses_grow_spread_and_begin_anew() {
-        let mut retry = Retry::default();
-        let pauses: Vec<u128> = (0..8).map(|_| retry.failed(0.5).as_millis()).collect();
+        let mut average = FIRST_PAUSE;
+        let pauses: Vec<u128> = (0..8).map(|_| next_pause(&mut average, 0.5).as_millis()).collect();
         assert_eq!(pauses, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 16_000]);
-        assert_eq!(retry.failed(0.0), Duration::from_secs(8));
-        assert_eq!(retry.failed(1.0), Duration::from_secs(24));
-        retry.worked();
-        assert_eq!(retry.failed(0.0), Duration::from_millis(125));
+        assert_eq!(next_pause(&mut average, 0.0), Duration::from_secs(8));
+        assert_eq!(next_pause(&mut average, 1.0), Duration::from_secs(24));
+        average = FIRST_PAUSE;
+        assert_eq!(next_pause(&mut average, 0.0), Duration::from_millis(125));
     }
 }

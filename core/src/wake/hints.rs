@@ -38,65 +38,56 @@ const MANY_A_SECOND: f64 = 100.0;
 /// That is when it was told so often. Another pace costs a connection and a stream.
 const QUIET_FOR: u32 = 3;
 
-/// What has changed. Any of it may have changed before, or be gone again.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct News {
+/// Declares what may have changed, each once.
+macro_rules! news {
+    ($($(#[$attribute:meta])* $name:ident,)+) => {
+        /// What has changed. Any of it may have changed before, or be gone again.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct News {
+            $($(#[$attribute])* pub $name: bool,)+
+        }
+
+        impl News {
+            /// Everything may have changed.
+            pub const fn all() -> Self {
+                Self { $($name: true,)+ }
+            }
+        }
+
+        impl BitOrAssign for News {
+            fn bitor_assign(&mut self, other: Self) {
+                $(self.$name |= other.$name;)+
+            }
+        }
+    };
+}
+
+news! {
     /// There are new tasks to claim.
-    pub inserted: bool,
+    inserted,
     /// Tasks were queued again: they may have come before others that are claimed already.
-    pub put_back: bool,
+    put_back,
     /// Tasks wait for a time: they are deferred, or have a deadline.
-    pub timed: bool,
+    timed,
     /// A queue or a worker is new, gone or changed.
-    pub queues_changed: bool,
+    queues_changed,
     /// A running task's end was asked for.
-    pub attention: bool,
+    attention,
     /// An operator has changed the node.
-    pub node_changed: bool,
+    node_changed,
     /// There may be something to do at the gates.
-    pub gates: bool,
+    gates,
     /// A task that no runner had has left its place in its queue.
-    pub freed: bool,
+    freed,
     /// A node wants slots that others have, or wants them no more.
-    pub wanted: bool,
+    wanted,
     /// A subscription to notifications is new or changed.
-    pub subscriptions: bool,
+    subscriptions,
 }
 
 impl News {
-    /// Everything may have changed.
-    pub const fn all() -> Self {
-        Self {
-            inserted: true,
-            put_back: true,
-            timed: true,
-            queues_changed: true,
-            attention: true,
-            node_changed: true,
-            gates: true,
-            freed: true,
-            wanted: true,
-            subscriptions: true,
-        }
-    }
-
     pub const fn may_claim(self) -> bool {
         self.inserted || self.put_back || self.queues_changed || self.node_changed
-    }
-}
-
-impl BitOrAssign for News {
-    fn bitor_assign(&mut self, other: Self) {
-        self.inserted |= other.inserted;
-        self.put_back |= other.put_back;
-        self.timed |= other.timed;
-        self.queues_changed |= other.queues_changed;
-        self.attention |= other.attention;
-        self.node_changed |= other.node_changed;
-        self.gates |= other.gates;
-        self.freed |= other.freed;
-        self.wanted |= other.wanted;
-        self.subscriptions |= other.subscriptions;
     }
 }
 
