@@ -240,7 +240,10 @@ impl Store {
         let mut options = client_options(config).await?;
         options.app_name.get_or_insert_with(|| role.as_str().to_owned());
         if role == Role::TaskRunner {
-            frugal(&mut options);
+            // A node may run a thousand tasks at once, each with a runner that talks to the database at its start and at
+            // its end: no streaming monitor with connections of its own, and none kept while the plugin works.
+            options.server_monitoring_mode.get_or_insert(ServerMonitoringMode::Poll);
+            options.max_idle_time.get_or_insert(RUNNER_IDLE_TIME);
         }
         if let Some(password) = config.auth.password(role) {
             options.credential = Some(credential(role.as_str(), password, &config.database));
@@ -323,13 +326,6 @@ impl Store {
     pub(crate) fn new_tasks(&self) -> Collection<Document> {
         self.database.collection(TASKS.name)
     }
-}
-
-/// A node may run a thousand tasks at once, each with a runner that talks to the database at its start and at
-/// its end: no streaming monitor with connections of its own, and none kept while the plugin works.
-fn frugal(options: &mut ClientOptions) {
-    options.server_monitoring_mode.get_or_insert(ServerMonitoringMode::Poll);
-    options.max_idle_time.get_or_insert(RUNNER_IDLE_TIME);
 }
 
 /// Where the database is and how it is spoken to, without a user.

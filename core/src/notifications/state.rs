@@ -213,7 +213,8 @@ impl State {
             }
         }
         for held in over {
-            if held.kind.may_recover() && settings.tells(Kind::Recovered) {
+            // Of the others, tasks end one way or another, and nodes are removed.
+            if held.kind == Kind::WaitsLong && settings.tells(Kind::Recovered) {
                 self.note(Event { kind: Kind::Recovered, ..held.event(at) });
             }
         }
@@ -260,13 +261,6 @@ impl State {
         self.outbox = Some(Outbox { task, message });
         self.sent = Some(now);
         self.waits = None;
-    }
-}
-
-impl Kind {
-    /// Whether it is over when it is not found any more. Tasks end one way or another, and nodes are removed.
-    const fn may_recover(self) -> bool {
-        matches!(self, Self::WaitsLong)
     }
 }
 

@@ -20,7 +20,11 @@ pub(in crate::store) fn of_tasks() -> Vec<Index> {
     indexes.extend(of_claims());
     indexes.extend(of_gates());
     indexes.extend(of_policies());
-    indexes.extend(of_scheduled_tasks());
+    indexes.extend([
+        of_times(),
+        Index::on(doc! { "schedule": 1, "status": 1 }).only(doc! { "schedule": { "$exists": true } }),
+        Index::on(doc! { "unsettled": 1, "status": 1 }).only(doc! { "unsettled": true }),
+    ]);
     indexes
 }
 
@@ -77,14 +81,6 @@ fn of_policies() -> Vec<Index> {
         Index::on(doc! { "queue": 1, "group": 1, "group_slot": 1 })
             .unique()
             .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "group_slot": { "$exists": true } }),
-    ]
-}
-
-fn of_scheduled_tasks() -> Vec<Index> {
-    vec![
-        of_times(),
-        Index::on(doc! { "schedule": 1, "status": 1 }).only(doc! { "schedule": { "$exists": true } }),
-        Index::on(doc! { "unsettled": 1, "status": 1 }).only(doc! { "unsettled": true }),
     ]
 }
 
