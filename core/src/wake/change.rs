@@ -145,27 +145,22 @@ fn fields() -> Document {
         let is_id = doc! { "$eq": [{ "$type": id }, "objectId"] };
         doc! { "$cond": [{ "$and": [&is_new_task, is_id] }, id, "$$REMOVE"] }
     };
-    let limits = LIMITS
-        .into_iter()
-        .chain(["threads"])
-        .map(|field| (field.to_owned(), format!("$fullDocument.{field}")));
-    let limits: Document = limits.map(|(field, path)| (field, Bson::String(path))).collect();
+    let is_changed = |field: &str| {
+        let path = format!("$updateDescription.updatedFields.{field}");
+        doc! { "$ne": [{ "$type": path }, "missing"] }
+    };
+    let limit = |field: &str| (field.to_owned(), Bson::String(format!("$fullDocument.{field}")));
+    let limits: Document = LIMITS.into_iter().chain(["threads"]).map(limit).collect();
     doc! {
         "_id": 1,
         "of": "$ns.coll",
         "new": { "$eq": ["$operationType", "insert"] },
-        "queued": { "$or": [
-            { "$eq": [&status, -2] },
-            { "$ne": [{ "$type": "$updateDescription.updatedFields.priority" }, "missing"] },
-        ] },
+        "queued": { "$or": [{ "$eq": [&status, -2] }, is_changed("priority")] },
         "timed": { "$or": [{ "$eq": [status, -7] }, { "$gt": ["$fullDocument.deadline", Bson::Null] }] },
-        "cancel": { "$ne": [{ "$type": "$updateDescription.updatedFields.cancel" }, "missing"] },
-        "gates": { "$or": [
-            { "$eq": ["$ns.coll", LOCKS] },
-            { "$ne": [{ "$type": "$updateDescription.updatedFields.awaited" }, "missing"] },
-        ] },
-        "freed": { "$ne": [{ "$type": format!("$updateDescription.updatedFields.{FREED}") }, "missing"] },
-        "wants": { "$ne": [{ "$type": "$updateDescription.updatedFields.wants" }, "missing"] },
+        "cancel": is_changed("cancel"),
+        "gates": { "$or": [{ "$eq": ["$ns.coll", LOCKS] }, is_changed("awaited")] },
+        "freed": is_changed(FREED),
+        "wants": is_changed("wants"),
         "document": { "$cond": [
             { "$and": [
                 { "$in": ["$ns.coll", [NODES, QUEUES]] }, { "$eq": [{ "$type": "$documentKey._id" }, "objectId"] },
