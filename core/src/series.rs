@@ -64,7 +64,7 @@ use crate::node::Stats;
 use crate::notebook::{Notebook, Notes};
 use crate::store::{Store, StoreError, between, count_of, integer};
 use crate::task::{Run, Waiting};
-use pending::{Pending, Sample};
+use pending::Pending;
 use read::readable;
 
 pub use numbers::{Ended, Histogram, Numbers};
@@ -199,8 +199,7 @@ impl Store {
         self.note::<Series>(|series| {
             if series.sampled.as_ref().is_none_or(|(name, at)| *at != minute || name != node) {
                 series.sampled = Some((node.clone(), minute));
-                let sample = Sample { running, load: stats.load, memory_available: stats.memory_available };
-                series.pending.sample(minute, node, sample);
+                series.pending.sample(minute, node, (running, *stats));
             }
         });
     }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::numbers::Numbers;
 use super::{Series, Sides};
 use crate::model::{NodeName, QueueId, Trial};
+use crate::node::Stats;
 use crate::notebook::SILENCE;
 use crate::store::collections::SERIES;
 use crate::store::{Store, StoreError, integer, put};
@@ -23,17 +24,10 @@ pub(super) const OF_QUEUES: &str = "queues";
 /// So many documents are in one command at most.
 const AT_ONCE: usize = 1_000;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Sample {
-    pub running: usize,
-    pub load: Option<f64>,
-    /// Bytes.
-    pub memory_available: Option<u64>,
-}
-
 #[derive(Debug, Clone, Default, PartialEq)]
 struct OfNode {
-    sample: Option<Sample>,
+    /// How many tasks it ran, and what its host was like.
+    sample: Option<(usize, Stats)>,
     queues: BTreeMap<ObjectId, Numbers>,
 }
 
@@ -57,7 +51,7 @@ impl Pending {
         self.forget();
     }
 
-    pub(super) fn sample(&mut self, minute: i64, node: &NodeName, sample: Sample) {
+    pub(super) fn sample(&mut self, minute: i64, node: &NodeName, sample: (usize, Stats)) {
         self.nodes.entry((minute, node.clone())).or_default().sample = Some(sample);
         self.forget();
     }
@@ -162,10 +156,10 @@ fn added(queue: Option<ObjectId>, minute: i64, numbers: &Numbers) -> Document {
 
 fn of_node(node: &NodeName, minute: i64, noted: &OfNode) -> Document {
     let mut fields = doc! { "at": DateTime::from_millis(minute) };
-    if let Some(sample) = noted.sample {
-        fields.insert("running", integer(sample.running));
-        put(&mut fields, "load", sample.load);
-        put(&mut fields, "memory_available", sample.memory_available.map(integer));
+    if let Some((running, stats)) = noted.sample {
+        fields.insert("running", integer(running));
+        put(&mut fields, "load", stats.load);
+        put(&mut fields, "memory_available", stats.memory_available.map(integer));
     }
     let mut increments = Document::new();
     for (queue, numbers) in &noted.queues {
@@ -314,7 +308,7 @@ mod tests {
         };
         let (mut before, mut pending) = (Pending::default(), Pending::default());
         end(&mut before);
-        pending.sample(60_000, &node, Sample { running: 2, ..Sample::default() });
+        pending.sample(60_000, &node, (2, Stats::default()));
         end(&mut pending);
         pending.put_back(before);
         let statements = pending.statements();
@@ -330,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_written_is_added_to_what_was_noted_since() {
-        let (node, sample) = (NodeName::new("n"), Sample { running: 2, ..Sample::default() });
+        let (node, sample) = (NodeName::new("n"), (2, Stats::default()));
         let failed = |tasks| move |numbers: &mut Numbers| numbers.ended.add(Status::Failed, tasks);
         let mut before = Pending::default();
         before.add(0, queue(1), failed(1));
@@ -368,7 +362,7 @@ mod tests {
     fn what_is_taken_out_is_not_left() {
         let mut pending = Pending::default();
         pending.add(0, queue(1), |numbers| numbers.ended.add(Status::Failed, 1));
-        pending.sample(0, &NodeName::new("n"), Sample::default());
+        pending.sample(0, &NodeName::new("n"), (0, Stats::default()));
         let all = pending.statements();
         let parts = [pending.take(2), pending.take(2), pending.take(2)];
         assert_eq!(parts.each_ref().map(Pending::len), [2, 1, 0]);
