@@ -1,12 +1,16 @@
 //! `disbatch-mongod`: a MongoDB server for tests and development.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use disbatch_mongod::server::Server;
 use disbatch_mongod::{locate, testing};
+use mongodb::Client;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -62,6 +66,7 @@ async fn with_servers(command: &[OsString]) -> anyhow::Result<ExitCode> {
     find().await?;
     let (standalone, replica_set) =
         tokio::try_join!(testing::start_ephemeral(false), testing::start_ephemeral(true))?;
+    let servers = [connect(&standalone).await?, connect(&replica_set).await?];
     let (program, arguments) = command.split_first().context("there is no command")?;
     let spawned = Command::new(program)
         .args(arguments)
@@ -70,11 +75,29 @@ async fn with_servers(command: &[OsString]) -> anyhow::Result<ExitCode> {
         .spawn()
         .with_context(|| format!("cannot run {}", program.to_string_lossy()));
     let outcome = match spawned {
-        Ok(child) => wait_forwarding_signals(child).await,
+        Ok(child) => tokio::select! {
+            status = wait_forwarding_signals(child) => status,
+            never = keep_tidy(&servers) => match never {},
+        },
         Err(error) => Err(error),
     };
     tokio::try_join!(standalone.stop(), replica_set.stop())?;
     Ok(exit_code(outcome?))
+}
+
+async fn connect(server: &Server) -> anyhow::Result<Client> {
+    Client::with_uri_str(server.uri()).await.with_context(|| format!("cannot connect to {}", server.uri()))
+}
+
+/// Drops what ended tests leave, every other second.
+async fn keep_tidy(servers: &[Client]) -> Infallible {
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for server in servers {
+            // A busy server is asked again.
+            let _ = testing::drop_abandoned(server).await;
+        }
+    }
 }
 
 async fn wait_forwarding_signals(mut child: Child) -> anyhow::Result<ExitStatus> {

@@ -86,7 +86,7 @@ async fn tests_share_servers_and_have_databases_of_their_own() {
     one.database.collection("things").insert_one(doc! { "x": 1 }).await.unwrap();
     assert_eq!(one.database.list_collection_names().await.unwrap(), ["things"]);
     assert!(two.database.list_collection_names().await.unwrap().is_empty());
-    assert!(one.name.starts_with("tests_share_servers_and_have_datab_"), "{}", one.name);
+    assert!(one.name.starts_with("tests_share_servers_and_ha_"), "{}", one.name);
     one.drop_database().await.unwrap();
     two.drop_database().await.unwrap();
 }
