@@ -5,6 +5,7 @@ use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
 use disbatch_core::node::{Stats, stats_of};
 use disbatch_core::series::Ended;
+use disbatch_values::words;
 
 use super::facts::{Facts, QueueFacts};
 use super::throughput::sum;
@@ -190,40 +191,21 @@ fn unusual(hour: &[Ended]) -> Option<(Ended, Ended)> {
 
 const NAMED: usize = 10;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Silent,
-    Overloaded,
-    Asks,
-    Paused,
-    NoThreads,
-    NoPlugin,
-    NoNode,
-    Rate,
-    Stuck,
-    Failing,
-    Unusual,
-}
-
-impl Kind {
-    fn of_many(self, count: usize) -> String {
-        match self {
-            Self::Silent => format!("{count} nodes have not been heard of for a while"),
-            Self::Overloaded => format!("The load of {count} nodes is far too high"),
-            Self::Asks => format!("Tasks of {count} queues wait for an answer"),
-            Self::Paused => format!("{count} queues are paused, and tasks wait in them"),
-            Self::NoThreads => format!("Tasks wait in {count} queues whose threads are 0"),
-            Self::NoPlugin => format!("Tasks wait in {count} queues without a usable plugin"),
-            Self::NoNode => {
-                format!("{count} queues are without nodes, as none that is alive has their plugins")
-            }
-            Self::Rate => format!("Tasks of {count} queues wait for their rates"),
-            Self::Stuck => format!("Nothing of {count} queues runs, though tasks wait"),
-            Self::Failing => {
-                format!("Half of the tasks of {count} queues, or more, failed within the last hour")
-            }
-            Self::Unusual => format!("More tasks than usual of {count} queues failed lately"),
-        }
+words! {
+    /// What is wrong, in words for several with `#` for how many they are.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Kind {
+        Silent = "# nodes have not been heard of for a while",
+        Overloaded = "The load of # nodes is far too high",
+        Asks = "Tasks of # queues wait for an answer",
+        Paused = "# queues are paused, and tasks wait in them",
+        NoThreads = "Tasks wait in # queues whose threads are 0",
+        NoPlugin = "Tasks wait in # queues without a usable plugin",
+        NoNode = "# queues are without nodes, as none that is alive has their plugins",
+        Rate = "Tasks of # queues wait for their rates",
+        Stuck = "Nothing of # queues runs, though tasks wait",
+        Failing = "Half of the tasks of # queues, or more, failed within the last hour",
+        Unusual = "More tasks than usual of # queues failed lately",
     }
 }
 
@@ -272,7 +254,8 @@ impl Notice {
             Ok([Alarm { alone, link, .. }]) => return Self::alone(meant, alone, link),
             Err(alarms) => alarms,
         };
-        let (text, more) = (kind.of_many(alarms.len()), alarms.len().saturating_sub(NAMED) as u64);
+        let text = kind.as_str().replace('#', &alarms.len().to_string());
+        let more = alarms.len().saturating_sub(NAMED) as u64;
         let about = |alarm: Alarm| (alarm.name, alarm.link.map(|(address, _)| address), alarm.detail);
         let about = alarms.into_iter().take(NAMED).map(about).collect();
         Self { meant, text, link: None, about, more }
