@@ -8,7 +8,7 @@ use actix_web::web::Data;
 use askama::Template;
 use bson::DateTime;
 use bson::oid::ObjectId;
-use disbatch_core::model::{Queue, Status};
+use disbatch_core::model::{Queue, QueueId, Status};
 use disbatch_core::moment::{Event, Limits, MOST_AROUND, Past, Question, Ran};
 
 use crate::access::Who;
@@ -28,22 +28,14 @@ struct MomentPage<'a> {
     question: &'a Question,
     /// Those that can be chosen, and whether they are.
     queues: Vec<(bool, Queue)>,
+    names: QueueNames,
     lanes: Vec<Lane>,
     /// How many lanes are left out.
     more_lanes: usize,
     /// How many attempts ran at the moment.
     ran: usize,
-    running: Vec<Row<'a>>,
-    /// Each with what it is of.
-    events: Vec<(&'a Event, Vec<Link>)>,
+    running: Vec<&'a Ran>,
     past: &'a Past,
-}
-
-struct Row<'a> {
-    ran: &'a Ran,
-    queue: Link,
-    node: Link,
-    ended: String,
 }
 
 pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
@@ -63,9 +55,9 @@ fn page<'a>(question: &'a Question, mut queues: Vec<Queue>, past: &'a Past) -> M
         lanes,
         more_lanes,
         ran: past.running(question.at).count(),
-        running: past.running(question.at).take(RUNNING).map(|ran| row(ran, &names)).collect(),
-        events: past.events.iter().map(|event| (event, links(event, &names))).collect(),
+        running: past.running(question.at).take(RUNNING).collect(),
         past,
+        names,
         queues: queues.into_iter().map(|queue| (question.queue == Some(queue.id), queue)).collect(),
     }
 }
@@ -116,27 +108,17 @@ fn words(question: &Question, past: &Past, ran: usize) -> String {
     )
 }
 
-fn queue_link(queue: ObjectId, names: &QueueNames) -> Link {
-    match names.get(&queue) {
+fn queue_link(queue: &QueueId, names: &QueueNames) -> Link {
+    match names.get(&queue.0) {
         Some(name) => Link::to(name, place(queue, name)),
         None => Link::nowhere(end_of(queue)),
     }
 }
 
-fn row<'a>(ran: &'a Ran, names: &QueueNames) -> Row<'a> {
-    let ended = match (ran.until, ran.then) {
-        (Some(until), Some(then)) => {
-            let lasted = until.timestamp_millis().saturating_sub(ran.since.timestamp_millis());
-            format!("{} after {}", ui::word(then), precise(lasted))
-        }
-        _ => "still runs".to_owned(),
-    };
-    Row {
-        ran,
-        queue: ran.queue.map(|queue| queue_link(queue.0, names)).unwrap_or_default(),
-        node: ran.node.as_deref().map(Link::node).unwrap_or_default(),
-        ended,
-    }
+fn ended(ran: &Ran) -> String {
+    let (Some(until), Some(then)) = (ran.until, ran.then) else { return "still runs".to_owned() };
+    let lasted = until.timestamp_millis().saturating_sub(ran.since.timestamp_millis());
+    format!("{} after {}", ui::word(then), precise(lasted))
 }
 
 fn settings(limits: &Limits) -> String {
@@ -147,7 +129,7 @@ fn settings(limits: &Limits) -> String {
 
 fn links(event: &Event, names: &QueueNames) -> Vec<Link> {
     let task = event.task.map(|task| Link::to(end_of(task), format!("/tasks/{task}")));
-    let queue = event.queue.map(|queue| queue_link(queue.0, names));
+    let queue = event.queue.as_ref().map(|queue| queue_link(queue, names));
     let node = event.node.as_deref().map(Link::node);
     let schedule = event.schedule.map(|id| Link::to("schedule", format!("/schedules/{id}")));
     [task, queue, node, schedule].into_iter().flatten().collect()
@@ -254,7 +236,7 @@ fn position(at: DateTime, question: &Question) -> i64 {
 #[cfg(test)]
 mod tests {
     use disbatch_core::accounts::Reach;
-    use disbatch_core::model::{QueueId, TaskId};
+    use disbatch_core::model::TaskId;
 
     use super::*;
 
