@@ -7,8 +7,8 @@ use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_compare::Text;
 use disbatch_compare::diff::{self, Row};
+use disbatch_compare::{Comparison, Text};
 use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent};
 use disbatch_core::explain::Reader;
 use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Status, Version, number};
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::access::{NamedQueue, Who};
 use crate::api::shadows::{self, Comparisons};
 use crate::params::Lenient;
-use crate::shadows::{Compared, Verdict};
+use crate::shadows::Verdict;
 use crate::state::State;
 use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::When;
@@ -175,13 +175,6 @@ fn versions_of(node: &Document, plugin: &str) -> impl Iterator<Item = Version> {
 struct ShadowPage<'a> {
     found: &'a Comparisons,
     counts: Vec<(&'static str, usize)>,
-    pairs: Vec<Pair<'a>>,
-}
-
-struct Pair<'a> {
-    compared: &'a Compared,
-    facts: Vec<(&'static str, String, String)>,
-    texts: Vec<(&'a Text, Vec<Row>)>,
 }
 
 pub async fn shadow(state: Data<State>, who: Who, named: NamedQueue, Lenient(params): Lenient) -> Rendered {
@@ -193,12 +186,11 @@ fn render_shadow(found: &Comparisons) -> Rendered {
         Verdict::ALL.map(|verdict| (verdict.as_str(), found.count(verdict))).to_vec();
     let [task_failed, shadow_failed] = found.failed();
     counts.extend([("only the task failed", task_failed), ("only the shadow failed", shadow_failed)]);
-    let pairs = found.all.iter().map(pair).collect();
-    ui::render(&ShadowPage { found, counts, pairs })
+    ui::render(&ShadowPage { found, counts })
 }
 
-fn pair(compared: &Compared) -> Pair<'_> {
-    let comparison = &compared.comparison;
+/// What of a task is other than of its shadow, but for texts: both.
+fn facts(comparison: &Comparison) -> Vec<(&'static str, String, String)> {
     let mut facts = Vec::new();
     if !comparison.status.same {
         let word = |code: i64| format!("{code} {}", Status::from_code(code).word());
@@ -207,9 +199,12 @@ fn pair(compared: &Compared) -> Pair<'_> {
     if !comparison.exit.same {
         facts.push(("exit", comparison.exit.was.to_string(), comparison.exit.is.to_string()));
     }
+    facts
+}
+
+fn texts(comparison: &Comparison) -> Vec<(&Text, Vec<Row>)> {
     let differ = comparison.texts.iter().filter(|text| !text.same && !text.difference.is_empty());
-    let texts: Vec<(&Text, Vec<Row>)> = differ.map(|text| (text, diff::rows(&text.difference))).collect();
-    Pair { compared, facts, texts }
+    differ.map(|text| (text, diff::rows(&text.difference))).collect()
 }
 
 #[cfg(test)]
@@ -219,6 +214,7 @@ mod tests {
     use disbatch_core::model::{QueueId, Shadow};
 
     use super::*;
+    use crate::shadows::Compared;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
