@@ -218,7 +218,7 @@ fn in_groups<'a>(all: &[QueueFacts], shown: &[&'a QueueFacts], grouping: Groupin
         let is_in = |queue: &&&QueueFacts| queues.iter().any(|own| own.queue.id == queue.queue.id);
         let shown: Vec<_> = shown.iter().filter(is_in).map(|queue| Row::Queue(queue)).collect();
         if !shown.is_empty() {
-            rows.push(Row::Group(Box::new(Group::of(name, is_rest, &queues))));
+            rows.push(Row::Group(Box::new(Group { name, is_rest, all: Sum::of(&queues) })));
             rows.extend(shown);
         }
     }
@@ -263,29 +263,33 @@ struct Group {
     name: String,
     /// Whether it is of those that are in no other.
     is_rest: bool,
-    queues: usize,
-    idle: usize,
-    threads: u64,
-    waiting: Tally,
-    running: u64,
-    finished: Tally,
-    failed: Tally,
-    hour: Vec<Ended>,
-    oldest: Option<DateTime>,
+    all: Sum,
 }
 
 impl HtmlSafe for Group {}
 
-impl Group {
-    fn of(name: String, is_rest: bool, queues: &[&QueueFacts]) -> Self {
+/// What several queues have together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub queues: usize,
+    pub idle: usize,
+    pub threads: u64,
+    pub waiting: Tally,
+    pub running: u64,
+    pub finished: Tally,
+    pub failed: Tally,
+    pub hour: Vec<Ended>,
+    pub oldest: Option<DateTime>,
+}
+
+impl Sum {
+    pub fn of(queues: &[&QueueFacts]) -> Self {
         let tally = |of: fn(&QueueFacts) -> &Tally| Tally::sum(queues.iter().map(|queue| of(queue)));
         let total =
             |of: fn(&QueueFacts) -> u64| queues.iter().map(|queue| of(queue)).fold(0, u64::saturating_add);
         let steps = queues.iter().map(|queue| queue.hour.len()).max().unwrap_or(0);
         let step = |at: usize| sum(queues.iter().filter_map(|queue| queue.hour.get(at)));
         Self {
-            name,
-            is_rest,
             queues: queues.len(),
             idle: queues.iter().filter(|queue| queue.is_idle()).count(),
             threads: total(|queue| queue.queue.thread_limit()),
