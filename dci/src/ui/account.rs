@@ -24,7 +24,7 @@ use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::{self, Rendered};
 use crate::{access, changes, json, values};
-use facts::{Facts, Form, Made, Notes, said};
+use facts::{Facts, Form, Note, said};
 
 /// Who asks, what they may do, and their sessions and tokens. What a token may do is told to whoever comes with it, but
 /// not which sessions and tokens its owner has. Browsers get a page.
@@ -37,8 +37,7 @@ pub async fn handle(state: Data<State>, who: Who) -> Answer {
 }
 
 pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
-    let notes = Notes { said: said(&params), ..Notes::default() };
-    facts::render(&state, &who, StatusCode::OK, notes).await
+    facts::render(&state, &who, StatusCode::OK, Note::Said(said(&params))).await
 }
 
 /// Ends one of the sessions of whoever asks: its browser has to log in again.
@@ -175,9 +174,8 @@ pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, pa
     match create(&state, &who, &params).await {
         Ok((_, token)) if !is_form => json::of(&CreatedToken { token }),
         Ok((name, text)) => {
-            let made = Made { name, text, server: server(&request, &state) };
-            let notes = Notes { made: Some(made), ..Notes::default() };
-            Ok(ui::page(facts::render(&state, &who, StatusCode::OK, notes).await))
+            let made = Note::Made { name, text, server: server(&request, &state) };
+            Ok(ui::page(facts::render(&state, &who, StatusCode::OK, made).await))
         }
         Err(error) if is_form => Ok(facts::refused(&state, &who, (Form::Token, &params), &error).await),
         Err(error) => Err(error),

@@ -158,12 +158,16 @@ pub fn wire_grants(grants: &[Grant], names: &QueueNames) -> Vec<accounts::Grant>
 #[template(path = "account.html")]
 struct AccountPage<'a> {
     facts: &'a Facts,
-    notes: Notes,
+    note: Note,
 }
 
 impl AccountPage<'_> {
-    fn refused(&self, form: Form) -> Option<&Refused> {
-        self.notes.refused.as_ref().filter(|refused| refused.form == form)
+    /// What is wrong with this form, and what its field `name` had.
+    fn refused(&self, of: Form) -> Option<(&str, &str)> {
+        match &self.note {
+            Note::Refused { form, message, name } if *form == of => Some((message.as_str(), name.as_str())),
+            _ => None, // It is of another form, or nothing is wrong.
+        }
     }
 
     fn by_token(&self) -> Option<&str> {
@@ -190,34 +194,21 @@ impl AccountPage<'_> {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    /// What was done.
-    pub said: Option<&'static str>,
-    pub refused: Option<Refused>,
-    pub made: Option<Made>,
-}
-
+/// What the page says besides.
 #[derive(Debug)]
-pub(super) struct Refused {
-    form: Form,
-    message: String,
-    /// What its field `name` had.
-    name: String,
+pub(super) enum Note {
+    /// What was done, if something was.
+    Said(Option<&'static str>),
+    /// Of which form something is wrong, what that is, and what its field `name` had.
+    Refused { form: Form, message: String, name: String },
+    /// A token that was made. Nobody can read it again.
+    Made { name: String, text: String, server: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Password,
     Token,
-}
-
-/// A token that was made. Nobody can read it again.
-#[derive(Debug)]
-pub(super) struct Made {
-    pub name: String,
-    pub text: String,
-    pub server: String,
 }
 
 /// What the address says that was done.
@@ -230,8 +221,8 @@ pub(super) fn said(params: &Params) -> Option<&'static str> {
     }
 }
 
-pub(super) async fn render(state: &State, who: &Who, status: StatusCode, notes: Notes) -> Rendered {
-    ui::render_with(status, &AccountPage { facts: &Facts::gather(state, who).await?, notes })
+pub(super) async fn render(state: &State, who: &Who, status: StatusCode, note: Note) -> Rendered {
+    ui::render_with(status, &AccountPage { facts: &Facts::gather(state, who).await?, note })
 }
 
 pub(super) async fn refused(
@@ -242,9 +233,8 @@ pub(super) async fn refused(
 ) -> HttpResponse {
     let given = params.known::<accounts::NewToken>();
     let name = given.map(|given| ui::text(given.name.as_ref())).unwrap_or_default();
-    let refused = Refused { form, message: error.message().to_owned(), name };
-    let notes = Notes { refused: Some(refused), ..Notes::default() };
-    ui::refusal(error, render(state, who, error.status(), notes).await)
+    let note = Note::Refused { form, message: error.message().to_owned(), name };
+    ui::refusal(error, render(state, who, error.status(), note).await)
 }
 
 #[cfg(test)]
@@ -412,13 +402,13 @@ mod tests {
         Facts { who, queues: vec![queue], sessions, tokens }
     }
 
-    fn html(facts: &Facts, notes: Notes) -> String {
-        AccountPage { facts, notes }.render().unwrap()
+    fn html(facts: &Facts, note: Note) -> String {
+        AccountPage { facts, note }.render().unwrap()
     }
 
     #[test]
     fn the_page_shows_what_somebody_has_and_may() {
-        let html = html(&facts_of(Via::Session(Key::new().unwrap())), Notes::default());
+        let html = html(&facts_of(Via::Session(Key::new().unwrap())), Note::Said(None));
         let body = html.split("<main").nth(1).unwrap();
         assert!(
             !body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"),
@@ -447,16 +437,16 @@ mod tests {
 
     #[test]
     fn who_comes_otherwise_changes_less() {
-        let proxied = html(&facts_of(Via::Proxy), Notes::default());
+        let proxied = html(&facts_of(Via::Proxy), Note::Said(None));
         assert!(
             !proxied.contains("/account/password") && proxied.contains("action=\"/account/tokens\""),
             "{proxied}"
         );
         let by_token =
-            html(&facts_of(Via::Token { name: "<n>".into(), text: "secret".into() }), Notes::default());
+            html(&facts_of(Via::Token { name: "<n>".into(), text: "secret".into() }), Note::Said(None));
         assert!(by_token.contains("&#60;n&#62;") && !by_token.contains("action=\"/account"), "{by_token}");
         assert!(!by_token.contains("secret"));
-        let open = html(&facts_of(Via::OpenDoor), Notes::default());
+        let open = html(&facts_of(Via::OpenDoor), Note::Said(None));
         assert!(open.contains("Nobody is asked") && open.contains("disbatch user add"), "{open}");
         assert!(!open.contains("action=\"/account"), "{open}");
     }
@@ -464,8 +454,9 @@ mod tests {
     #[test]
     fn a_new_token_is_shown_once_and_a_refusal_where_it_was_asked_for() {
         let facts = facts_of(Via::Password);
-        let made = Made { name: NASTY.into(), text: "disbatch_<x>".into(), server: "https://\"h".into() };
-        let shown = html(&facts, Notes { made: Some(made), ..Notes::default() });
+        let made =
+            Note::Made { name: NASTY.into(), text: "disbatch_<x>".into(), server: "https://\"h".into() };
+        let shown = html(&facts, made);
         for part in [
             "value=\"disbatch_&#60;x&#62;\"",
             "data-copy=\"token-text\"",
@@ -475,8 +466,8 @@ mod tests {
             assert!(shown.contains(part), "{part} is not in {shown}");
         }
         let refused =
-            Refused { form: Form::Token, message: "no <b>queue</b>".into(), name: "<i>nightly".into() };
-        let again = html(&facts, Notes { refused: Some(refused), ..Notes::default() });
+            Note::Refused { form: Form::Token, message: "no <b>queue</b>".into(), name: "<i>nightly".into() };
+        let again = html(&facts, refused);
         assert!(
             again.contains("no &#60;b&#62;queue&#60;/b&#62;") && again.contains("&#60;i&#62;nightly"),
             "{again}"
