@@ -229,6 +229,11 @@ pub fn plain(value: Option<&Bson>) -> String {
     }
 }
 
+/// A value as JSON of several lines.
+fn pretty(value: &Bson) -> String {
+    crate::json::pretty(&crate::json::from_bson(value, crate::json::Dates::Text)).trim_end().to_owned()
+}
+
 fn integer(document: &Document, field: &str) -> Option<i64> {
     document.get(field).and_then(whole_number)
 }

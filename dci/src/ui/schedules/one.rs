@@ -25,7 +25,7 @@ use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::Called;
 use crate::ui::parts::{When, limit_span, precise};
-use crate::ui::{Rendered, StatusView, text};
+use crate::ui::{Rendered, StatusView, pretty, text};
 use crate::{json, schedules, ui};
 
 /// So many of the last runs are on the page.
@@ -175,10 +175,6 @@ fn filled<const N: usize>(
 ) -> impl Iterator<Item = (&'static str, String)> {
     let facts = facts.into_iter().filter_map(|(name, value)| Some((name, value?)));
     facts.filter(|(_, value)| !value.is_empty())
-}
-
-fn pretty(value: &Bson) -> String {
-    json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned()
 }
 
 fn between(start: DateTime, end: DateTime) -> String {

@@ -15,12 +15,11 @@ use disbatch_core::task::question::{ANSWER, Awaiting, OnDeadline};
 use super::attempts;
 use super::life::{exit, who_and_why};
 use super::timeline::asked_for;
-use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::names::Link;
 use crate::ui::parts::{When, limit_span, waited};
 use crate::ui::tasks::tags_of;
-use crate::ui::{integer, plain};
+use crate::ui::{integer, plain, pretty};
 use crate::values::tag_line;
 
 const SHOWN_BYTES: usize = 64 * 1024;
@@ -102,10 +101,6 @@ impl JsonText {
         let text = if cut { crate::output::cut(text.into_bytes(), SHOWN_BYTES).text } else { text };
         Self { text, cut }
     }
-}
-
-fn pretty(value: &Bson) -> String {
-    json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned()
 }
 
 /// Params as rows of a table, if they are an object that a table shows well: names with what they have, text as it is.

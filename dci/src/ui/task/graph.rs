@@ -13,6 +13,7 @@ use crate::access::Sight;
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::names::{Link, Names, end_of};
+use crate::ui::parts::counted;
 use crate::{gates, ui};
 
 const DEPTH: i32 = 3;
@@ -109,13 +110,13 @@ impl Graph {
             nodes,
             culprits,
             more: graph.more,
-            words: format!("Comes directly after {}, and directly before {}", tasks(before), tasks(after)),
+            words: format!(
+                "Comes directly after {}, and directly before {}",
+                counted(before, "task"),
+                counted(after, "task")
+            ),
         }
     }
-}
-
-fn tasks(count: usize) -> String {
-    if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
 fn node(task: &Neighbour, (x, y): (usize, usize), here: TaskId, (sight, names): (&Sight, &Names)) -> Node {
