@@ -61,7 +61,9 @@ struct TasksPage<'a> {
 struct SearchResult {
     table: Table,
     count: Option<String>,
-    looked: Option<Looked>,
+    /// How many tasks were looked at for what params contain, and how many there are, for people; nothing if that is not known.
+    looked_at: Option<u64>,
+    of_all: String,
     actions: Actions,
     previous: String,
     next: String,
@@ -69,13 +71,6 @@ struct SearchResult {
     /// Where the changes are told; nothing if they are not.
     live: String,
     newer: Newer,
-}
-
-struct Looked {
-    at: u64,
-    /// How many there are, for people; nothing if that is not known.
-    of_all: String,
-    found: u64,
 }
 
 #[derive(Debug, Template)]
@@ -220,11 +215,6 @@ fn of_others(search: &Search, names: BTreeSet<String>) -> Vec<(String, String)> 
 }
 
 fn shown(search: &Search, found: ResultPage, names: &QueueNames, now: DateTime) -> SearchResult {
-    let looked = found.looked_at.map(|tasks| Looked {
-        at: tasks as u64,
-        of_all: found.of_all.map(|all| all.parse::<u64>().map_or(all, parts::grouped)).unwrap_or_default(),
-        found: found.rows.len() as u64,
-    });
     let ids: Vec<&str> = found.rows.iter().map(|row| row.id.as_str()).collect();
     let is_live = ids.len() <= MOST_LIVE && !search.archive && (found.is_newest || !ids.is_empty());
     let live = if is_live {
@@ -244,7 +234,8 @@ fn shown(search: &Search, found: ResultPage, names: &QueueNames, now: DateTime) 
     let count = found.count.map(|count| count.parse::<u64>().map_or(count, parts::grouped));
     SearchResult {
         actions: Actions::of(search, count.as_deref(), names, now),
-        looked,
+        looked_at: found.looked_at.map(|tasks| tasks as u64),
+        of_all: found.of_all.map(|all| all.parse::<u64>().map_or(all, parts::grouped)).unwrap_or_default(),
         previous: place(found.previous),
         next: place(found.next),
         is_first: found.is_first,
