@@ -56,8 +56,8 @@ enum Stage<'a> {
 )]
 pub async fn show(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
     let shown = async {
-        let holder = holder(&request, &state, &id).await?;
-        asks(&holder.awaiting, StatusCode::OK, None)
+        let (_, awaiting, _) = holder(&request, &state, &id).await?;
+        asks(&awaiting, StatusCode::OK, None)
     };
     private(ui::page(shown.await))
 }
@@ -85,7 +85,7 @@ pub async fn send(
     params: Result<Params, HttpError>,
 ) -> HttpResponse {
     let sent = async {
-        let Holder { task, awaiting, of } = holder(&request, &state, &id).await?;
+        let (task, awaiting, of) = holder(&request, &state, &id).await?;
         // Without a field, a form sends nothing; there is a form all the same.
         let mut params = params?;
         params.options.insert("then".to_owned(), "/".into());
@@ -106,14 +106,12 @@ pub fn made(link: &AnswerLink) -> Answer {
     Ok(private(ui::page(ui::render(&AnswerPage { stage: Stage::Link(link) }))))
 }
 
-struct Holder {
-    task: Task,
-    awaiting: Awaiting,
-    /// Whose link it is.
-    of: String,
-}
-
-async fn holder(request: &HttpRequest, state: &State, id: &str) -> Result<Holder, HttpError> {
+/// The task, what it asks, and whose link it is.
+async fn holder(
+    request: &HttpRequest,
+    state: &State,
+    id: &str,
+) -> Result<(Task, Awaiting, String), HttpError> {
     let unknown =
         || HttpError::unauthorized("this link holds no more: the question was answered, or its time is over");
     let Some((id, token)) = id.split_once('-') else { return Err(unknown()) };
@@ -123,7 +121,7 @@ async fn holder(request: &HttpRequest, state: &State, id: &str) -> Result<Holder
     let found = task.and_then(|task| {
         let awaiting = Awaiting::of(&task)?;
         let of = awaiting.link_of(&token, state.store.now())?.to_owned();
-        Some(Holder { task, awaiting, of })
+        Some((task, awaiting, of))
     });
     let Some(holder) = found else {
         let from = address::of(request, state.access.proxy.as_ref());

@@ -239,14 +239,6 @@ struct Problem {
     text: String,
 }
 
-struct Checked {
-    problems: Vec<Problem>,
-    /// As `POST /balance` takes it.
-    document: Value,
-    /// The times that are right.
-    times: Vec<(String, i64)>,
-}
-
 /// Checks `times`, an array of objects with `day`, `time` and `most`, `tiers`, arrays of names of queues in the order in which
 /// they get their part, and `default`, those that get the rest. Answers the problems, the document for `POST /balance`,
 /// and the picture of the week. Nothing is changed.
@@ -269,15 +261,19 @@ struct Checked {
 )]
 pub async fn check(state: Data<State>, params: Params) -> Answer {
     let known: BTreeSet<String> = balance::known_queues(&state).await?.into_iter().collect();
-    let checked = checked(&params.fields, &known);
+    let (problems, document, times) = checked(&params.fields, &known);
     Ok(json::ok(&json!({
-        "problems": checked.problems,
-        "document": checked.document,
-        "week": ui::html(&Week::of(&checked.times))?,
+        "problems": problems,
+        "document": document,
+        "week": ui::html(&Week::of(&times))?,
     })))
 }
 
-fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Checked {
+/// What is wrong, the document as `POST /balance` takes it, and the times that are right.
+fn checked(
+    fields: &Map<String, Value>,
+    known: &BTreeSet<String>,
+) -> (Vec<Problem>, Value, Vec<(String, i64)>) {
     let mut problems = Vec::new();
     let times = checked_times(fields.get("times"), &mut problems);
     let mut queues = vec![names(fields.get("default"))];
@@ -296,7 +292,7 @@ fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Checked {
     if queues.iter().all(Vec::is_empty) {
         queues.clear();
     }
-    Checked { document: document(&times, &queues), problems, times }
+    (problems, document(&times, &queues), times)
 }
 
 fn checked_times(rows: Option<&Value>, problems: &mut Vec<Problem>) -> Vec<(String, i64)> {
