@@ -25,23 +25,18 @@ use crate::ui::{self, Rendered, plain};
 #[derive(Template)]
 #[template(path = "plugins.html")]
 struct PluginsPage<'a> {
+    known: &'a Catalogue,
     plugins: Vec<View<'a>>,
-    /// What looks like a plugin on this host and cannot run.
-    problems: Vec<String>,
 }
 
 struct View<'a> {
     name: String,
     /// Whether it can be led to: names of plugins may be anything that somebody has stored.
     legal: bool,
-    /// The page of its definition, if the database has one.
-    worker: Option<String>,
     /// What its author says of it, if this host has its manifest, or the database has.
     described: Option<&'a Manifest>,
     /// Its versions, if several are known, each with the nodes that have it.
     versions: Vec<(String, Vec<Link>)>,
-    /// Whether queues may be created with it here.
-    allowed: bool,
     nodes: Vec<(Link, Pill)>,
     queues: Vec<Link>,
 }
@@ -82,18 +77,13 @@ fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], 
     names.extend(on.keys().chain(used.keys()).filter(|name| !name.is_empty()).cloned());
     let view = |name: String| View {
         legal: name.parse::<PluginName>().is_ok(),
-        worker: worker(known, &name),
         described: name.parse().ok().and_then(|name| known.manifest(&name)),
         versions: versions(&name),
-        allowed: known.allows(&name),
         nodes: on.remove(&name).unwrap_or_default(),
         queues: used.remove(&name).unwrap_or_default(),
         name,
     };
-    PluginsPage {
-        plugins: names.into_iter().map(view).collect(),
-        problems: known.host().problems.iter().map(ToString::to_string).collect(),
-    }
+    PluginsPage { known, plugins: names.into_iter().map(view).collect() }
 }
 
 /// What is told of nodes, by the plugins or versions that each says in `field` that it has.
