@@ -173,55 +173,46 @@ const SHOWN: usize = 200;
 /// The strip and the table; nothing of a task without steps.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/steps.html")]
-pub struct Steps {
-    rows: Vec<Row>,
+pub struct Steps<'a> {
+    rows: Vec<Row<'a>>,
     words: String,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Row {
-    number: usize,
+struct Row<'a> {
+    step: &'a Document,
     left: i64,
     width: i64,
     tone: &'static str,
-    name: String,
-    /// Empty: that of the queue.
-    plugin: String,
-    params: String,
     status: StatusView,
     lasted: String,
-    how: String,
     /// Where its output begins in that of the task, in both streams.
     output_at: Option<[String; 2]>,
 }
 
-impl Steps {
-    pub fn of(task: &Document, now: DateTime) -> Self {
-        let steps: Vec<&Document> =
+impl<'a> Steps<'a> {
+    pub fn of(task: &'a Document, now: DateTime) -> Self {
+        let steps: Vec<&'a Document> =
             task.get_array(STEPS).into_iter().flatten().filter_map(Bson::as_document).collect();
         let count = i64::try_from(steps.len()).unwrap_or(i64::MAX).max(1);
         let edge = |index: usize| i64::try_from(index).unwrap_or(i64::MAX).saturating_mul(WIDTH) / count;
         let is_over = Status::stored(task).is_some_and(Status::has_ended);
-        let row = |(index, step): (usize, &&Document)| Row {
-            number: index + 1,
+        let rows = steps.iter().copied().enumerate().map(|(index, step)| Row {
+            step,
             left: edge(index),
             width: edge(index + 1) - edge(index),
             tone: tone(Status::stored(step)),
-            name: plain(step.get("name")),
-            plugin: plain(step.get("plugin")),
-            params: params(step),
             status: match Status::stored(step) {
                 Some(Status::Queued) if is_over => StatusView { word: "not run", ..StatusView::of(step) },
                 _ => StatusView::of(step),
             },
             lasted: lasted(step, now),
-            how: how(step),
             output_at: step
                 .get_document("output_at")
                 .ok()
                 .map(|at| StreamName::ALL.map(|stream| plain(at.get(stream.as_str())))),
-        };
-        Self { rows: steps.iter().enumerate().map(row).collect(), words: steps_in_words(&steps) }
+        });
+        Self { rows: rows.collect(), words: steps_in_words(&steps) }
     }
 }
 
@@ -428,7 +419,8 @@ mod tests {
     fn steps_that_never_ran_are_not_queued_when_their_task_has_ended() {
         let steps = [doc! { "name": "a", "status": 2 }, doc! { "name": "b", "status": -2 }];
         let words = |status: i32| {
-            let steps = Steps::of(&doc! { "status": status, "steps": steps.to_vec() }, at(0));
+            let task = doc! { "status": status, "steps": steps.to_vec() };
+            let steps = Steps::of(&task, at(0));
             steps.rows.iter().map(|row| row.status.word).collect::<Vec<_>>()
         };
         assert_eq!(words(2), ["failed", "not run"]);
@@ -446,8 +438,9 @@ mod tests {
     fn what_went_wrong_is_said() {
         let step =
             doc! { "name": "get", "status": 2, "message": "no <disk>", "exit": { "code": 3, "duration": 1 } };
-        let steps = Steps::of(&doc! { "steps": [step] }, at(0));
-        assert_eq!(steps.rows[0].how, "no <disk>, Exit code: 3");
+        let task = doc! { "steps": [step] };
+        let steps = Steps::of(&task, at(0));
+        assert_eq!(how(steps.rows[0].step), "no <disk>, Exit code: 3");
         assert_eq!(steps.words, "0 of 1 steps have succeeded; get: failed.");
     }
 
