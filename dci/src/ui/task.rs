@@ -211,7 +211,8 @@ fn view(
     let head = Head::of(id, task, queue, title);
     let failed = Failed::of(task, queue, &known.stderr, known.graph.culprits.clone());
     let why = Why::of((id, task), queue, &known.called, known.explained);
-    let facts = Facts::of(task, queue.clone(), known.schedule, known.traces);
+    let schedule = known.schedule.map(|schedule| schedule.settings.name).unwrap_or_default();
+    let facts = Facts { task, queue: queue.clone(), schedule, traces: known.traces };
     let parts = vec![
         Part::new(&head)?,
         Part::new(&AnswerBox::of(id, task))?,

@@ -8,7 +8,7 @@ use disbatch_core::gates::LockRequest;
 use disbatch_core::model::{
     FILES, PLUGIN_VERSION, SHADOW_OF, STEPS, TaskFiles, TaskId, TraceContext, number,
 };
-use disbatch_core::schedules::{OPTIONS, Schedule};
+use disbatch_core::schedules::OPTIONS;
 use disbatch_core::tags::{TAGS, TagIndex};
 use disbatch_core::task::question::{ANSWER, Awaiting, OnDeadline};
 
@@ -18,7 +18,6 @@ use super::timeline::asked_for;
 use crate::ui::files::place;
 use crate::ui::names::Link;
 use crate::ui::parts::{When, limit_span, waited};
-use crate::ui::tasks::tags_of;
 use crate::ui::{integer, plain, pretty};
 use crate::values::tag_line;
 
@@ -59,24 +58,15 @@ impl QueueLink {
 /// A set that a task gets or leaves: which of the two, it with its page or that of its version, and which version and files.
 type FileLink = (&'static str, Link, String);
 
-#[derive(Debug, Clone, PartialEq, Template)]
+#[derive(Template)]
 #[template(path = "task/facts.html")]
-pub struct Facts {
-    queue: QueueLink,
-    node: String,
-    /// The schedule that has made it, and its name if it is there.
-    schedule: Option<(String, String)>,
-    /// The array that it is an element of, or comes after.
-    array: Option<(String, String)>,
-    /// The task that it is the shadow of, or its shadow.
-    shadow: Option<(&'static str, String)>,
-    /// The trace that it was submitted in, and where that is to be seen.
-    trace: Option<(String, String)>,
-    tags: Vec<(String, String)>,
-    times: Vec<(&'static str, When)>,
-    others: Vec<(&'static str, String)>,
-    files: Vec<FileLink>,
-    incomplete: bool,
+pub struct Facts<'a> {
+    pub task: &'a Document,
+    pub queue: QueueLink,
+    /// The name of the schedule that has made it, if that is there.
+    pub schedule: String,
+    /// Where traces are to be seen.
+    pub traces: Option<&'a TraceUrl>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Template)]
@@ -118,14 +108,9 @@ pub fn table(params: Option<&Bson>) -> Vec<(String, String)> {
     if bytes <= SHOWN_BYTES { rows } else { Vec::new() }
 }
 
-impl Facts {
-    /// `schedule`: the one that has made it, if that is there. `traces`: where traces are to be seen.
-    pub fn of(
-        task: &Document,
-        queue: QueueLink,
-        schedule: Option<Schedule>,
-        traces: Option<&TraceUrl>,
-    ) -> Self {
+impl Facts<'_> {
+    fn others(&self) -> Vec<(&'static str, String)> {
+        let task = self.task;
         let text = |name: &'static str, field: &str| {
             let text = plain(task.get(field));
             (!text.is_empty()).then_some((name, text))
@@ -134,7 +119,7 @@ impl Facts {
             task.get(field).and_then(number).map(|seconds| (name, limit_span(seconds)))
         };
         let first = [
-            attempts::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words)),
+            attempts::words(task, self.queue.most_attempts(task)).map(|words| ("Attempt", words)),
             text("Plugin version", PLUGIN_VERSION),
             waited(task).map(|waited| ("Waited", waited)),
         ];
@@ -148,23 +133,19 @@ impl Facts {
             text("Priority", "priority"),
         ];
         let others = first.into_iter().flatten().chain(exit).chain(last.into_iter().flatten());
-        let schedule = schedule.map(|schedule| schedule.settings.name).unwrap_or_default();
-        let trace = TraceContext::of_task(task).zip(traces);
-        let of = task.get_object_id(SHADOW_OF).ok().map(|id| ("Shadow of", id.to_hex()));
-        let shadow = of.or(queue.shadow.map(|id| ("Its shadow", id.to_string())));
-        Self {
-            queue,
-            shadow,
-            node: plain(task.get("node")),
-            schedule: task.get_object_id("schedule").ok().map(|id| (id.to_hex(), schedule)),
-            array: array(task),
-            trace: trace.map(|(trace, url)| (trace.trace_id().to_owned(), url.of(trace.trace_id()))),
-            tags: tags_of(task),
-            times: times(task),
-            others: others.chain(gates(task)).collect(),
-            files: links(task),
-            incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
-        }
+        others.chain(gates(task)).collect()
+    }
+
+    /// The task that it is the shadow of, or its shadow.
+    fn shadow(&self) -> Option<(&'static str, String)> {
+        let of = self.task.get_object_id(SHADOW_OF).ok().map(|id| ("Shadow of", id.to_hex()));
+        of.or(self.queue.shadow.map(|id| ("Its shadow", id.to_string())))
+    }
+
+    /// The trace that it was submitted in, and where that is to be seen.
+    fn trace(&self) -> Option<(String, String)> {
+        let (trace, url) = TraceContext::of_task(self.task).zip(self.traces)?;
+        Some((trace.trace_id().to_owned(), url.of(trace.trace_id())))
     }
 }
 
@@ -247,6 +228,7 @@ fn link(title: &'static str, part: &Document, version: Option<i64>, unknown: &st
     (title, Link::to(name, address), format!("{words}{of}"))
 }
 
+/// The array that it is an element of, or comes after.
 fn array(task: &Document) -> Option<(String, String)> {
     if let Ok(id) = task.get_object_id("final_of") {
         return Some((id.to_hex(), "comes after its elements".to_owned()));
@@ -300,6 +282,10 @@ mod tests {
         DateTime::from_millis(1_795_163_067_344 + seconds * 1000)
     }
 
+    fn of(task: &Document, queue: QueueLink, traces: Option<&TraceUrl>) -> String {
+        Facts { task, queue, schedule: String::new(), traces }.render().unwrap()
+    }
+
     #[test]
     fn facts_are_in_words() {
         let task = doc! {
@@ -315,7 +301,7 @@ mod tests {
             there: true,
             ..QueueLink::default()
         };
-        let html = Facts::of(&task, queue, None, None).render().unwrap();
+        let html = of(&task, queue, None);
         for part in [
             "<a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
             "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1\"",
@@ -343,14 +329,14 @@ mod tests {
             serde_json::json!({ "url": "https://t/?id={trace_id}&a" }),
         );
         let url = url.unwrap().url;
-        let html = Facts::of(&traced, QueueLink::default(), None, url.as_ref()).render().unwrap();
+        let html = of(&traced, QueueLink::default(), url.as_ref());
         let id = "0af7651916cd43dd8448eb211c80319c";
         assert!(
             html.contains(&format!("<a href=\"https://t/?id={id}&#38;a\" rel=\"noreferrer\">{id}</a>")),
             "{html}"
         );
         let gone = QueueLink { name: "q (deleted)".into(), ..QueueLink::default() };
-        let html = Facts::of(&doc! {}, gone, None, None).render().unwrap();
+        let html = of(&doc! {}, gone, None);
         assert!(
             html.contains("none yet") && html.contains("q (deleted)") && !html.contains("failed."),
             "{html}"
