@@ -21,11 +21,11 @@ use crate::openapi::{EventStream, JSON_OR_PAGE};
 use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::names::{QueueNames, Titles, encoded, name_of, names};
+use crate::ui::names::{Link, QueueNames, Titles, encoded, name_of, names, place};
 use crate::ui::node_work::{Hours, OfQueue, last_hour};
 use crate::ui::nodes::{NodeRow, as_it_is};
 use crate::ui::overview::throughput::Span;
-use crate::ui::parts::{Chart, Charts, Spark, When, bytes, counted, cut, drawn};
+use crate::ui::parts::{Chart, Charts, Spark, bytes, counted, drawn};
 use crate::ui::{Rendered, plain, text};
 use crate::{json, ui};
 
@@ -50,7 +50,7 @@ pub async fn render(state: Data<State>, name: Path<String>, Lenient(params): Len
 
 fn page<'a>(facts: &'a Facts, span: Span, points: &[NodePoint]) -> NodePage<'a> {
     let node = &facts.document;
-    let id = node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
+    let id = id(node);
     let tasks = format!("/tasks?node={}", encoded(&plain(node.get("node"))));
     let plugins = node.get("plugins").and_then(Bson::as_array);
     NodePage {
@@ -135,17 +135,6 @@ struct Facts {
     titles: Titles,
 }
 
-struct Row {
-    id: String,
-    title: String,
-    queue: String,
-    queue_id: Option<String>,
-    params: String,
-    since: When,
-    percent: Option<f64>,
-    message: String,
-}
-
 impl Facts {
     async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
         let store = &state.store;
@@ -192,23 +181,13 @@ impl Facts {
         })
     }
 
-    fn row(&self, task: &Document) -> Row {
+    /// The queue of a task, with its page if it has one.
+    fn queue(&self, task: &Document) -> Link {
         let queue = task.get("queue");
-        let queue_id = queue.and_then(Bson::as_object_id);
-        let name = queue_id.map(|id| name_of(&self.queues, QueueId(id)));
-        let progress = task.get("progress").and_then(Bson::as_document);
-        let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
-        let message = progress.and_then(|progress| progress.get_str("message").ok());
-        Row {
-            id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
-            title: self.titles.of_task(task),
-            queue: name.unwrap_or_else(|| plain(queue)),
-            queue_id: queue_id.map(|id| id.to_hex()),
-            params: cut(&plain(task.get("params")), PARAMS),
-            since: When::of(task.get("started").or_else(|| task.get("mtime"))),
-            percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),
-            message: message.unwrap_or_default().to_owned(),
-        }
+        let Some(id) = queue.and_then(Bson::as_object_id) else { return Link::nowhere(plain(queue)) };
+        let name = name_of(&self.queues, QueueId(id));
+        let address = place(id, &name);
+        Link::to(name, address)
     }
 
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
@@ -225,6 +204,18 @@ impl Facts {
         }
         Ok(parts)
     }
+}
+
+fn id(task: &Document) -> String {
+    task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default()
+}
+
+/// How far a task is: percents, if they are known, and words.
+fn progress(task: &Document) -> (Option<f64>, String) {
+    let progress = task.get("progress").and_then(Bson::as_document);
+    let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
+    let message = progress.and_then(|progress| progress.get_str("message").ok());
+    (percent.filter(|percent| (0.0..=100.0).contains(percent)), message.unwrap_or_default().to_owned())
 }
 
 /// Which queues its configuration restricts it to, if it does.
