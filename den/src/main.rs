@@ -3,6 +3,7 @@
 mod capacity;
 mod chores;
 mod claims;
+mod continuity;
 mod handover;
 mod holdings;
 mod launch;

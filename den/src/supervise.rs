@@ -7,13 +7,14 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bson::{Bson, doc};
+use bson::{Bson, DateTime, doc};
 use disbatch_core::clock::boot_time;
 use disbatch_core::link::{Answer, Ask};
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
 
+use crate::continuity::Continuity;
 use crate::lock;
 use crate::node::Node;
 use crate::pace::is_due;
@@ -34,29 +35,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// How often they are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// How long this DEN has reached the database without a gap. Only then may it judge others: after an outage,
-/// and after it was stopped itself, every runner must have had the chance to renew its lease.
-#[derive(Debug, Default)]
-struct Continuity {
-    since: Option<Duration>,
-    last: Duration,
-}
-
-impl Continuity {
-    /// The database has answered at `now`. `gap` is the longest time between two answers that is none.
-    fn reached(&mut self, now: Duration, gap: Duration) {
-        if self.since.is_none() || now.saturating_sub(self.last) > gap {
-            self.since = Some(now);
-        }
-        self.last = now;
-    }
-
-    /// Whether that has been so for `lease`.
-    fn lasts(&self, lease: Duration) -> bool {
-        self.since.is_some_and(|since| self.last.saturating_sub(since) >= lease)
-    }
-}
 
 /// For which runs this DEN answers, so that they need no lease: those whose runners have asked it lately. See `core/src/task/cover.rs`. Clones
 /// share it.
@@ -81,8 +59,9 @@ impl Cover {
 #[derive(Debug, Default)]
 pub struct Supervision {
     lease: Duration,
-    /// Since when the database has been there without a gap.
     continuity: Continuity,
+    /// When the last heartbeat was sent, by the clock since the host's start.
+    beat: Duration,
     /// When it was last looked for what other programs and dead runners have left.
     inspected: Option<Instant>,
     /// Names that no node has, in which something is claimed or running, and since when that is seen.
@@ -98,12 +77,27 @@ impl Supervision {
         Self { lease, inspected: Some(Instant::now()), ..Self::default() }
     }
 
-    /// The database has answered a heartbeat.
-    pub fn reached(&mut self) {
+    /// The database has answered a heartbeat that was sent at `sent`; it had the one before of this DEN at `before`, by its own clock.
+    pub fn reached(&mut self, sent: Duration, before: Option<DateTime>) {
+        let earliest = std::mem::replace(&mut self.beat, sent);
+        if let Some(server) = before {
+            self.server_said(server, earliest);
+        }
         self.continuity.reached(boot_time(), self.lease * 2 / 3);
     }
 
-    /// After an outage every runner and DEN must have had the chance to show that it lives.
+    /// The database's clock said `server`, at `earliest` or later. Returns whether it has jumped ahead.
+    pub fn server_said(&mut self, server: DateTime, earliest: Duration) -> bool {
+        let jumped = self.continuity.server_said(server, (earliest, boot_time()), self.lease / 3);
+        if jumped {
+            tracing::warn!(
+                "the database's clock has jumped ahead: nodes and runs are not judged before they could show that they live"
+            );
+        }
+        jumped
+    }
+
+    /// After an outage, or a jump of the database's clock, every runner and DEN must have had the chance to show that it lives.
     pub fn may_judge(&self) -> bool {
         self.continuity.lasts(self.lease)
     }
@@ -534,19 +528,5 @@ mod tests {
         assert!(!supervision.wants_nobodys(now));
         supervision.could_not_look();
         assert!(supervision.wants_nobodys(now));
-    }
-
-    #[test]
-    fn a_gap_starts_the_time_anew() {
-        let second = Duration::from_secs(1);
-        let mut continuity = Continuity::default();
-        assert!(!continuity.lasts(Duration::ZERO));
-        for seconds in 100..=103 {
-            continuity.reached(second * seconds, second * 2);
-        }
-        assert!(continuity.lasts(second * 3));
-        assert!(!continuity.lasts(second * 4));
-        continuity.reached(second * 110, second * 2);
-        assert!(!continuity.lasts(second));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
+use disbatch_core::clock::boot_time;
 use disbatch_core::config::Hook;
 use disbatch_core::inbox::UNNOTICED;
 use disbatch_core::metrics::labels::Worker;
@@ -205,7 +206,12 @@ impl Node {
 
     /// Dead nodes, and runs whose lease has run out. Returns whether there may be more of them.
     async fn judge(&mut self, outlook: &Outlook) -> Result<bool, StoreError> {
-        if !self.supervision.may_judge() {
+        if !self.supervision.may_judge() || !(outlook.silent_nodes || outlook.lapsed) {
+            return Ok(false);
+        }
+        // The last heartbeat may have been before its clock jumped.
+        let asked = boot_time();
+        if self.supervision.server_said(self.store.server_time().await?, asked) {
             return Ok(false);
         }
         if outlook.silent_nodes {

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
+use disbatch_core::clock::boot_time;
 use disbatch_core::config::Config;
 use disbatch_core::model;
 use disbatch_core::node::{Addresses, Beat, Stats, beat_of};
@@ -68,9 +69,11 @@ impl Node {
             stats: stats(),
             holder: Some(holder).filter(|_| !self.capacity.watch.is_forbidden()),
         };
+        let sent = boot_time();
         let entry = self.store.heartbeat(&self.name, &beat).await?;
         self.rivals.found(&self.instance, &entry, Instant::now());
-        self.supervision.reached();
+        let ours = entry.instance() == Some(&self.instance);
+        self.supervision.reached(sent, entry.rest.get_datetime("seen").ok().copied().filter(|_| ours));
         if let Some(at) = beat_of(&entry, holder)
             && !self.capacity.holdings.beaten(holder, at)
         {
