@@ -179,7 +179,8 @@ tutorials! {
     plugin_in_shell: "plugin-shell.md",
     plugin_in_rust: "plugin-rust.md",
     plugin_in_perl: "plugin-perl.md",
-    nightly: "nightly.md",
+    // Where messages go is not run, and so needs no key.
+    nightly: "nightly.md" with "DISBATCH_SECRETS_KEY=$(disbatch secrets-key) disbatch dev" as "disbatch dev",
     // The same with fewer: ten thousand take minutes where nothing is optimised.
     fan_out: "fan-out.md" with "0-9999%4" as "0-199%4" with " 10000 succeeded" as " 200 succeeded" with "99980001" as "39601",
     from_perl_disbatch: "from-perl-disbatch.md",
