@@ -34,6 +34,41 @@ async fn tasks_are_cancelled_and_retried() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_task_that_refuses_keeps_no_other_from_it() -> anyhow::Result<()> {
+    let line = |id: &str| format!("POST /tasks/{id}/retry");
+    let again = || json(value!({ "id": OTHER, "status": -2, "attempt": 1 }));
+    for (status, why) in [
+        (403, value!({ "error": "this needs the role operator on the queue" })),
+        (429, value!({ "error": "the tenant has too many tasks", "limit": "max_waiting" })),
+        (503, value!({ "error": "new tasks are rejected", "rule": { "scope": "all" } })),
+    ] {
+        let server =
+            Server::start(vec![(&line(ID), vec![Reply::Json(status, why)]), (&line(OTHER), vec![again()])])
+                .await?;
+        let outcome = server.expect(&["retry", ID, OTHER], 255).await?;
+        ensure!(outcome.text() == format!("{OTHER} queued again\n"), "{status}: {outcome:?}");
+        ensure!(outcome.stderr.starts_with(&format!("{ID}: ")), "{status}: {outcome:?}");
+    }
+    // A server without its database refuses everything.
+    let away = Reply::Json(503, value!({ "error": "the database is away" }));
+    let server = Server::start(vec![(&line(ID), vec![away]), (&line(OTHER), vec![again()])]).await?;
+    server.expect(&["retry", ID, OTHER], 255).await?;
+    ensure!(server.lines() == [line(ID)], "{:?}", server.lines());
+
+    let array = value!({ "id": ID, "queue": "6b0003bb686c8275d70dc2f1", "count": 3 });
+    let refused = Reply::Json(403, value!({ "error": "this needs the role operator on the queue" }));
+    let server = Server::start(vec![
+        (&format!("GET /arrays/{ID}?.limit=1"), vec![json(array)]),
+        (&format!("POST /arrays/{ID}/retry"), vec![refused]),
+        (&line(OTHER), vec![again()]),
+    ])
+    .await?;
+    let outcome = server.expect(&["retry", ID, OTHER], 255).await?;
+    ensure!(outcome.text() == format!("{OTHER} queued again\n"), "{outcome:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_task_is_explained_and_shown() -> anyhow::Result<()> {
     let explained = value!({ "id": ID, "status": -2, "word": "queued", "summary": "The queue is paused.",
         "gates": [{ "gate": "queue_paused", "open": false, "text": "the queue is paused" }] });

@@ -88,7 +88,10 @@ pub async fn run(
             say(&format!("disbatch: {id} is {}", arrays::what(&array)));
             let path = format!("/arrays/{id}/{}", action.as_str());
             let body = with_reason(tasks.reason.as_deref());
-            let of_array = carry_out(client, (&path, &body), action, false).await?;
+            let of_array = match carry_out(client, (&path, &body), action, false).await {
+                Ok(of_array) => of_array,
+                Err(error) => refused(id, error.downcast()?)?,
+            };
             code = if of_array == ExitCode::SUCCESS { code } else { of_array };
         } else {
             code = refused(id, error)?;
@@ -121,7 +124,8 @@ pub async fn each(
 
 /// Says why it was not done with a task. Others may fare better, unless it has nothing to do with the task.
 fn refused(id: &str, error: ApiError) -> anyhow::Result<ExitCode> {
-    if error.status().is_none_or(|status| !matches!(status.as_u16(), 404 | 409)) {
+    let is_of_task = error.status().is_some_and(|status| matches!(status.as_u16(), 403 | 404 | 409));
+    if !is_of_task && !error.is_about_tasks() {
         return Err(error.into());
     }
     say(&format!("{id}: {}", error.with_advice()));
