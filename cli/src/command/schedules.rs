@@ -25,10 +25,7 @@ use crate::output::{Column, Cut, Table, known, print, shown_name, visible};
 pub async fn run(session: &Session, command: ScheduleCommand) -> anyhow::Result<ExitCode> {
     let client = &session.client;
     match command {
-        ScheduleCommand::List(filter) => {
-            let address = show::address(&filter, session.listing.limit);
-            session.print_list(&address, &show::SCHEDULES).await?;
-        }
+        ScheduleCommand::List(filter) => show::schedules(session, &filter).await?,
         ScheduleCommand::Show(one) => session.print_document(&path(&one.schedule)?, show::text).await?,
         ScheduleCommand::Create(new) => create(client, *new).await?,
         ScheduleCommand::Update(change) => update(client, *change).await?,

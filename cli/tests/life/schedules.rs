@@ -95,6 +95,12 @@ async fn schedules_are_shown_deleted_and_run() -> anyhow::Result<()> {
     });
     let server = Server::start(vec![
         ("GET /schedules?queue=mail&paused=true", vec![json(value!([nightly()]))]),
+        (
+            "GET /schedules?queue=mail&paused=true&.after=nightly",
+            vec![json(value!([{ "id": ID, "name": "second" }]))],
+        ),
+        ("GET /schedules?queue=mail&paused=true&.after=second", vec![json(value!([]))]),
+        ("GET /schedules?.limit=1", vec![json(value!([nightly()]))]),
         ("GET /schedules/nightly", vec![json(nightly())]),
         ("DELETE /schedules/nightly", vec![json(value!({ "deleted": true }))]),
         ("POST /schedules/nightly/run", vec![json(task)]),
@@ -112,6 +118,8 @@ async fn schedules_are_shown_deleted_and_run() -> anyhow::Result<()> {
             &["schedule", "list", "--queue", "mail", "--paused"][..],
             "| nightly | mail  | 0 3 * * * | Europe/Berlin |",
         ),
+        (&["schedule", "list", "--queue", "mail", "--paused"], "2 total schedules.\n"),
+        (&["schedule", "list", "--limit", "1"], "1 total schedules.\n"),
         (&["schedule", "show", "nightly"], "Zone        Europe/Berlin\n"),
         (&["schedule", "show", "nightly", "--format", "json"], "\"rev\":3"),
         (&["schedule", "delete", "nightly"], "Deleted schedule nightly; its tasks are still there\n"),

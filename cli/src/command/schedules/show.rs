@@ -15,7 +15,7 @@ use crate::command::Session;
 use crate::command::life::agreed;
 use crate::output::{self, Column, Cut, Screen, Table, facts, known, plain, print, visible};
 
-pub const SCHEDULES: Table<Schedule> = Table {
+const SCHEDULES: Table<Schedule> = Table {
     columns: &[
         Column { title: "ID", cell: |schedule| schedule.id.clone(), cut: Cut::Late },
         Column { title: "Name", cell: |schedule| schedule.name.clone(), cut: Cut::Early },
@@ -28,13 +28,31 @@ pub const SCHEDULES: Table<Schedule> = Table {
     noun: "schedules",
 };
 
-pub fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
+/// Prints all of them, unless so many are asked for.
+pub async fn schedules(session: &Session, filter: &ScheduleFilter) -> anyhow::Result<()> {
+    let Session { client, listing } = session;
+    let mut all: Vec<Value> = Vec::new();
+    loop {
+        let last = all.last().map(|last| plain(last.get("name")));
+        let page = client.get(&address(filter, listing.limit, last), None).await?;
+        let page: Vec<Value> = serde_json::from_value(page)?;
+        // One of a page that cannot be read is left out, so a short page need not be the last one.
+        let is_last = page.is_empty() || listing.limit.is_some();
+        all.extend(page);
+        if is_last {
+            return SCHEDULES.print(&Value::from(all), listing);
+        }
+    }
+}
+
+fn address(filter: &ScheduleFilter, limit: Option<i64>, after: Option<String>) -> String {
     let paused = (filter.paused || filter.active).then_some(filter.paused);
     let pairs = [
         ("queue", filter.queue.clone()),
         ("tenant", filter.tenant.clone()),
         ("paused", paused.map(|paused| paused.to_string())),
         (".limit", limit.map(|limit| limit.to_string())),
+        (".after", after),
     ];
     format!("/schedules{}", query(pairs))
 }
@@ -224,9 +242,9 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_is_in_the_address() {
-        assert_eq!(address(&ScheduleFilter::default(), None), "/schedules");
+        assert_eq!(address(&ScheduleFilter::default(), None, None), "/schedules");
         let filter = ScheduleFilter { queue: Some("a b".into()), active: true, ..ScheduleFilter::default() };
-        assert_eq!(address(&filter, Some(5)), "/schedules?queue=a%20b&paused=false&.limit=5");
+        assert_eq!(address(&filter, Some(5), None), "/schedules?queue=a%20b&paused=false&.limit=5");
     }
 
     #[test]
