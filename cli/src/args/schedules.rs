@@ -134,10 +134,10 @@ pub struct ScheduleSettings {
     pub fields: ScheduleChange,
     #[command(flatten)]
     pub calendars: CalendarRules,
-    /// Parameters of its tasks as one JSON object
+    /// Parameters of its tasks as one JSON object, in place of all that there are
     #[arg(long, value_name = "JSON")]
     pub params: Option<String>,
-    /// A parameter as text; repeated for others
+    /// A parameter as text; repeated for others. Those that are not named stay as they are
     #[arg(long, value_name = "NAME=TEXT", conflicts_with = "params")]
     pub param: Vec<String>,
     /// Give the plugin the JSON object in this file, which is encrypted and shown to nobody; `-` is standard input

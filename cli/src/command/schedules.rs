@@ -47,14 +47,22 @@ fn path(schedule: &str) -> anyhow::Result<String> {
 }
 
 async fn create(client: &Client, new: NewSchedule) -> anyhow::Result<()> {
-    let mut body = fields_of(&new.settings.with_secure_params()?)?;
+    let settings = new.settings.with_secure_params()?;
+    let mut body = fields_of(&settings, file_of(&settings)?)?;
     body.insert("name".to_owned(), new.name.into());
     let made: Schedule = read(client.post("/schedules", &body).await?)?;
     print(&format!("Created schedule {}: {}\n{}", shown_name(&made.name), made.id, next(&made)))
 }
 
 async fn update(client: &Client, change: ScheduleUpdate) -> anyhow::Result<()> {
-    let mut body = fields_of(&change.settings.with_secure_params()?)?;
+    let settings = change.settings.with_secure_params()?;
+    let mut file = file_of(&settings)?;
+    if !settings.param.is_empty() && !file.contains_key("params") {
+        // The API replaces all parameters: those that are not named stay as they are in this revision.
+        let now: Schedule = read(client.get(&path(&change.schedule)?, None).await?)?;
+        file.extend([("params".to_owned(), now.params), (".rev".to_owned(), now.rev.into())]);
+    }
+    let mut body = fields_of(&settings, file)?;
     // What is in a file is what it is called there, unless it is said here.
     body.extend(change.rename.map(|name| ("name".to_owned(), Value::from(name))));
     unset(&mut body, &change.unset)?;
@@ -94,14 +102,21 @@ fn next(schedule: &Schedule) -> String {
     }
 }
 
-/// The fields of a schedule that are to be sent: those of the file, and those of the command line in place of them.
-fn fields_of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
-    let mut body = settings.file.as_deref().map(read_file).transpose()?.unwrap_or_default();
+fn file_of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
+    Ok(settings.file.as_deref().map(read_file).transpose()?.unwrap_or_default())
+}
+
+/// The fields of a schedule that are to be sent: those of `body`, and those of the command line in place of them.
+fn fields_of(
+    settings: &ScheduleSettings,
+    mut body: Map<String, Value>,
+) -> anyhow::Result<Map<String, Value>> {
+    let before = body.get("params").and_then(Value::as_object);
     let set = |value: Option<Value>| value.map(|value| Set(Some(value)));
     let fields = ScheduleChange {
         cron: set((!settings.cron.is_empty()).then(|| json!(settings.cron))),
         calendars: set(uses(&settings.calendars)),
-        params: set(params(settings)?),
+        params: set(params(settings, before)?),
         ..settings.fields.clone()
     };
     body.extend(api::fields(&fields)?);
@@ -139,14 +154,18 @@ fn uses(CalendarRules { exclude, only }: &CalendarRules) -> Option<Value> {
     (!all.is_empty()).then(|| Value::from(all))
 }
 
-fn params(settings: &ScheduleSettings) -> anyhow::Result<Option<Value>> {
+/// All of `--params`, or those that there were with each `--param` in its place.
+fn params(settings: &ScheduleSettings, before: Option<&Map<String, Value>>) -> anyhow::Result<Option<Value>> {
     if let Some(text) = &settings.params {
         let value: Value = serde_json::from_str(text)
             .with_context(|| format!("the parameters are no JSON object: '{text}'"))?;
         ensure!(value.is_object(), "the parameters are no JSON object: '{text}'");
         return Ok(Some(value));
     }
-    let mut params = Map::new();
+    if settings.param.is_empty() {
+        return Ok(None);
+    }
+    let mut params = before.cloned().unwrap_or_default();
     for word in &settings.param {
         let (name, text) = word
             .split_once('=')
@@ -154,7 +173,7 @@ fn params(settings: &ScheduleSettings) -> anyhow::Result<Option<Value>> {
             .with_context(|| format!("'{word}' is no parameter: write name=text"))?;
         params.insert(name.to_owned(), text.into());
     }
-    Ok((!params.is_empty()).then_some(Value::Object(params)))
+    Ok(Some(Value::Object(params)))
 }
 
 /// An object in a file, without what is only told of a schedule that there is.
@@ -268,9 +287,13 @@ mod tests {
         new.settings
     }
 
+    fn sent(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
+        fields_of(settings, file_of(settings)?)
+    }
+
     #[test]
     fn only_what_is_given_is_sent() {
-        assert!(fields_of(&settings(&[])).unwrap().is_empty());
+        assert!(sent(&settings(&[])).unwrap().is_empty());
         let words = ["--queue", "mail", "--cron", "0 3 * * *", "--param", "to=a=b", "--jitter", "5m"];
         let times = ["--start", "2026-12-01", "--end", "1795163067", "--exclude", "holidays"];
         let more = ["--only", "workdays", "--timeout", "60", "--lock", "db/shared", "--paused"];
@@ -281,7 +304,7 @@ mod tests {
             "calendars": [{ "name": "holidays", "use": "exclude" }, { "name": "workdays", "use": "only" }],
             "options": { "timeout": 60, "locks": ["db/shared"] },
         });
-        assert_eq!(Value::Object(fields_of(&some).unwrap()), expected);
+        assert_eq!(Value::Object(sent(&some).unwrap()), expected);
     }
 
     #[test]
@@ -300,14 +323,14 @@ mod tests {
             "name": "nightly", "queue": "6b0003bb686c8275d70dc2f1", "cron": ["@daily"], "zone": "Europe/Berlin",
             "options": { "timeout": 5, "priority": 7 },
         });
-        assert_eq!(Value::Object(fields_of(&again).unwrap()), expected);
+        assert_eq!(Value::Object(sent(&again).unwrap()), expected);
         std::fs::write(&path, "[1]").unwrap();
-        assert!(fields_of(&again).unwrap_err().to_string().contains("must have a JSON object"));
+        assert!(sent(&again).unwrap_err().to_string().contains("must have a JSON object"));
     }
 
     #[test]
     fn what_is_unset_is_null_and_not_set() {
-        let mut body = fields_of(&settings(&["--timeout", "5"])).unwrap();
+        let mut body = sent(&settings(&["--timeout", "5"])).unwrap();
         unset(&mut body, &["end".into(), "options.group".into()]).unwrap();
         assert_eq!(
             Value::Object(body.clone()),
@@ -320,14 +343,16 @@ mod tests {
     #[test]
     fn parameters_are_an_object_or_words() {
         let of = |json: Option<&str>, words: &[&str]| {
-            params(&ScheduleSettings {
+            let settings = ScheduleSettings {
                 params: json.map(str::to_owned),
                 param: words.iter().map(|word| (*word).to_owned()).collect(),
                 ..ScheduleSettings::default()
-            })
+            };
+            params(&settings, json!({ "m": 2, "n": 2 }).as_object())
         };
         assert_eq!(of(Some("{\"n\":1}"), &[]).unwrap(), Some(json!({ "n": 1 })));
         assert_eq!(of(None, &[]).unwrap(), None);
+        assert_eq!(of(None, &["n=1"]).unwrap(), Some(json!({ "m": 2, "n": "1" })));
         assert!(of(Some("[1]"), &[]).is_err() && of(Some("{"), &[]).is_err());
         assert!(of(None, &["x"]).is_err() && of(None, &["=x"]).is_err());
     }

@@ -86,6 +86,26 @@ async fn schedules_are_made_and_changed_as_the_options_say() -> anyhow::Result<(
 }
 
 #[tokio::test]
+async fn a_parameter_that_is_changed_leaves_the_others() -> anyhow::Result<()> {
+    let one = "/schedules/nightly";
+    for (arguments, body) in [
+        (&["--param", "b=2"][..], value!({ "params": { "a": 1, "b": "2" }, ".rev": 3 })),
+        (&["--param", "a=2", "--rev", "2"], value!({ "params": { "a": "2" }, ".rev": 2 })),
+        (&["--params", "{\"b\":2}"], value!({ "params": { "b": 2 } })),
+    ] {
+        let post = format!("POST {one}");
+        let server = Server::start(vec![
+            (&format!("GET {one}"), vec![json(nightly())]),
+            (&post, vec![json(nightly())]),
+        ])
+        .await?;
+        server.expect(&[&["schedule", "update", "nightly"], arguments].concat(), 0).await?;
+        ensure!(server.body(&post)? == body, "{arguments:?} {:?}", server.asked());
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn schedules_are_shown_deleted_and_run() -> anyhow::Result<()> {
     let task = value!({ "id": ID, "task": "6b0003bb686c8275d8013334" });
     let preview = value!({
