@@ -182,6 +182,11 @@ impl NewDefinition {
         bson::serialize_to_vec(&self.definition).map_or(usize::MAX, |bytes| bytes.len())
     }
 
+    /// Whether it is written as another scheduler has it.
+    pub fn is_foreign(&self) -> bool {
+        self.definition.contains_key(LEX)
+    }
+
     /// The plugin that it defines: one, or it would not have been read.
     pub fn manifest(&self) -> Result<Manifest, ManifestError> {
         manifest(&self.name, &self.definition)

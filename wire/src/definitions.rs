@@ -83,7 +83,7 @@ pub struct DefinitionsImported {
     pub unchanged: Vec<String>,
     /// There is another of this name.
     pub left: Vec<String>,
-    /// Which of them no node can run now, and why.
+    /// Which of them no node can run now, and why, and which web services have to learn to show a token.
     pub warnings: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::LEX;
 use crate::model::PluginName;
-use crate::plugin::ManifestError;
+use crate::plugin::{CallbackAuth, ManifestError};
 
 /// What is read of such a definition. It may have more.
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +27,9 @@ struct Lex {
     http_headers: Option<BTreeMap<String, String>>,
     /// In seconds.
     timeout: Option<u64>,
+    /// A key of ours: there, services show no token of ours.
+    #[serde(rename = "callback_auth")]
+    callback_auth: Option<CallbackAuth>,
     template: Option<Template>,
 }
 
@@ -75,6 +78,7 @@ pub(super) fn manifest(name: &PluginName, worker: Value) -> Result<Value, Manife
                 ("url", lex.url.filter(|url| !url.is_empty()).map(Value::from)),
                 ("headers", lex.http_headers.map(|headers| json!(headers))),
                 ("timeout", lex.timeout.map(Value::from)),
+                ("callback_auth", lex.callback_auth.map(|auth| json!(auth))),
             ];
             manifest["engine"] = "http".into();
             manifest["http"] = fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
@@ -154,7 +158,9 @@ mod tests {
         assert_eq!((http.url.as_deref(), http.timeout), (Some("http://my.example/worker"), 60));
         assert_eq!(http.headers["Authorization"], "Basic x");
         let any = read(json!({ "engine": "webservice" })).unwrap().http.unwrap();
-        assert_eq!((any.url, any.timeout), (None, 43_200));
+        assert_eq!((any.callback_auth, any.url, any.timeout), (CallbackAuth::Token, None, 43_200));
+        let open = read(json!({ "engine": "webservice", "callback_auth": "none" })).unwrap().http.unwrap();
+        assert!(open.shows_no_token());
     }
 
     #[test]

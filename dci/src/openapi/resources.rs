@@ -95,8 +95,8 @@ pub struct NewWorker {
     container: Option<Object>,
     http: Option<Object>,
     kubernetes: Option<Object>,
-    /// All of it, in the form of the lex jobs-scheduler: `name`, `description`, `engine`, `image`, `url`, `httpHeaders`, `timeout`
-    /// and `template`.
+    /// All of it, in the form of the lex jobs-scheduler: `name`, `description`, `engine`, `image`, `url`, `httpHeaders`, `timeout`,
+    /// `template`, and our `callback_auth`.
     worker: Option<Object>,
 }
 

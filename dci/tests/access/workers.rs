@@ -209,7 +209,11 @@ async fn definitions_of_another_scheduler_are_imported_as_they_stand() -> anyhow
     };
     let expected = json!({
         "created": ["requiredlearningcsv", "service"], "updated": [], "unchanged": [], "left": [],
-        "warnings": [waits("requiredlearningcsv", "kubernetes"), waits("service", "http")],
+        "warnings": [
+            waits("requiredlearningcsv", "kubernetes"), waits("service", "http"),
+            "service: when it calls back, its service has to show the token that it is told; for one that cannot, say \
+             \"callback_auth\": \"none\" beside its url",
+        ],
     });
     assert_eq!((status, told), (200, expected));
     let (_, list) = call(&world, "viewer", (Method::GET, "/workers"), Value::Null).await?;

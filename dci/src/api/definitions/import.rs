@@ -36,7 +36,7 @@ pub async fn handle(state: Data<State>, who: Who, body: AnyJson) -> Answer {
     let (documents, place) = documents(body.0)?;
     let new = checked(&documents)?;
     definitions::check_names(&state, &new).await?;
-    let warnings = without_engine(&new, &state.store.offered().await?);
+    let warnings = [without_engine(&new, &state.store.offered().await?), without_token(&new)].concat();
     let told = changes::import_definitions(&state, &who, new, place).await?;
     json::of(&DefinitionsImported { warnings, ..told })
 }
@@ -54,6 +54,22 @@ fn without_engine(new: &[NewDefinition], offered: &Offered) -> Vec<String> {
         )
     };
     missing.map(warning).collect()
+}
+
+/// For each web service of another scheduler, what it has to show when it calls back: there, it knew of no such thing.
+fn without_token(new: &[NewDefinition]) -> Vec<String> {
+    let wants_one = |worker: &&NewDefinition| {
+        let http = worker.manifest().ok().and_then(|manifest| manifest.http);
+        worker.is_foreign() && http.is_some_and(|http| !http.shows_no_token())
+    };
+    let warning = |worker: &NewDefinition| {
+        format!(
+            "{}: when it calls back, its service has to show the token that it is told; for one that cannot, say \
+             \"callback_auth\": \"none\" beside its url",
+            worker.name
+        )
+    };
+    new.iter().filter(wants_one).map(warning).collect()
 }
 
 /// The documents in a body, and what they take the place of.
@@ -157,6 +173,21 @@ mod tests {
         let warnings = without_engine(&new, &offered);
         assert!(warnings.len() == 1 && warnings[0].starts_with("a: no node"), "{warnings:?}");
         assert!(warnings[0].contains("the engine kubernetes"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_service_of_another_scheduler_is_told_of_the_token() {
+        let service = |more: Value| {
+            let mut worker = json!({ "engine": "webservice", "url": "https://x" });
+            worker.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({ "_id": "a", "worker": worker })
+        };
+        let warnings = |document: Value| without_token(&checked(&[document]).unwrap());
+        let told = warnings(service(json!({})));
+        assert!(told.len() == 1 && told[0].starts_with("a: when it calls back"), "{told:?}");
+        assert!(warnings(service(json!({ "callback_auth": "none" }))).is_empty());
+        assert!(warnings(json!({ "_id": "a", "worker": { "image": "i" } })).is_empty());
+        assert!(warnings(json!({ "_id": "a", "engine": "http" })).is_empty(), "it is of this one");
     }
 
     #[test]
