@@ -1,5 +1,7 @@
 //! Schedules and calendars.
 
+use std::path::Path;
+
 use anyhow::ensure;
 use serde_json::{Value, json as value};
 
@@ -197,25 +199,34 @@ async fn what_is_wrong_with_a_schedule_is_told() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A file with two jobs of another scheduler, of which the second has what is secret.
+fn jobs_in(folder: &Path) -> anyhow::Result<String> {
+    let file = folder.join("jobs.json");
+    let jobs = value!([
+        { "_id": "a", "job": { "name": "a", "worker": "csv", "cron": "@daily" } },
+        { "_id": "b", "job": { "name": "b", "worker": "csv", "cron": "@daily", "secureParameters": "x" } },
+    ]);
+    std::fs::write(&file, jobs.to_string())?;
+    Ok(file.to_string_lossy().into_owned())
+}
+
+/// The queues that their worker has.
+fn tables() -> (&'static str, Vec<Reply>) {
+    let queues = value!([{ "id": "q1", "name": "tables", "plugin": "csv", "tenant": null }]);
+    ("GET /queues?.details=true", vec![json(queues)])
+}
+
+fn made(id: &str) -> Reply {
+    json(value!({ "id": id, "name": "x" }))
+}
+
 #[tokio::test]
 async fn jobs_of_another_scheduler_become_schedules_all_or_none() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let file = folder.path().join("jobs.json");
-    let job = |name: &str, more: Value| {
-        let mut job = value!({ "name": name, "worker": "csv", "cron": "@daily" });
-        job.as_object_mut()
-            .into_iter()
-            .for_each(|job| job.extend(more.as_object().cloned().unwrap_or_default()));
-        value!({ "_id": name, "job": job })
-    };
-    let jobs = value!([job("a", value!({})), job("b", value!({ "secureParameters": "x" }))]);
-    std::fs::write(&file, jobs.to_string())?;
-    let file = file.to_string_lossy().into_owned();
+    let file = jobs_in(folder.path())?;
     let import = ["schedule", "import", file.as_str()];
-    let queues = || json(value!([{ "id": "q1", "name": "tables", "plugin": "csv", "tenant": null }]));
-    let made = |id: &str| json(value!({ "id": id, "name": "x" }));
     let server = Server::start(vec![
-        ("GET /queues?.details=true", vec![queues()]),
+        tables(),
         ("POST /schedules", vec![made("1"), made("2")]),
         ("POST /schedules/1/resume", vec![made("1")]),
     ])
@@ -233,7 +244,7 @@ async fn jobs_of_another_scheduler_become_schedules_all_or_none() -> anyhow::Res
 
     let refused = Reply::Json(400, value!({ "error": "cron: no" }));
     let server = Server::start(vec![
-        ("GET /queues?.details=true", vec![queues()]),
+        tables(),
         ("POST /schedules", vec![made("1"), refused]),
         ("DELETE /schedules/1", vec![json(value!({ "deleted": true }))]),
     ])
@@ -244,5 +255,35 @@ async fn jobs_of_another_scheduler_become_schedules_all_or_none() -> anyhow::Res
         "{told:?}"
     );
     ensure!(server.lines().last().is_some_and(|line| line == "DELETE /schedules/1"), "{:?}", server.lines());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_import_that_breaks_off_says_what_is_still_paused() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = jobs_in(folder.path())?;
+    let import = ["schedule", "import", file.as_str()];
+    let taken = Reply::Json(409, value!({ "error": "another schedule has the name" }));
+    let away = Reply::Json(503, value!({ "error": "the database is away" }));
+    let server = Server::start(vec![
+        tables(),
+        ("POST /schedules", vec![made("1"), taken.clone()]),
+        ("POST /schedules/1/resume", vec![away]),
+    ])
+    .await?;
+    let broken_off = server.expect(&import, 255).await?;
+    let text = broken_off.text();
+    ensure!(text.ends_with("\nStill paused (`schedule resume` has them make tasks): a\n"), "{text}");
+    ensure!(broken_off.stderr.starts_with("not all of them are resumed: "), "{broken_off:?}");
+    // What it has made is left alone the next time.
+    let server = Server::start(vec![
+        tables(),
+        ("POST /schedules", vec![taken]),
+        ("GET /schedules/a", vec![json(value!({ "name": "a", "paused": true }))]),
+        ("GET /schedules/b", vec![json(value!({ "name": "b", "paused": false }))]),
+    ])
+    .await?;
+    let text = server.expect(&import, 0).await?.text();
+    ensure!(text.starts_with("Left alone, ") && text.ends_with("has them make tasks): a\n"), "{text}");
     Ok(())
 }

@@ -36,10 +36,12 @@ struct Job {
 struct New {
     name: String,
     body: Value,
-    /// Nothing but people start it.
-    is_manual: bool,
+    /// Its parameters were something else than an object.
+    had_value: bool,
     /// It had parameters that are secret.
     had_secrets: bool,
+    /// Its runs have stored something.
+    had_storage: bool,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +49,8 @@ struct ImportOutcome<'a> {
     /// With the ids of their schedules.
     made: Vec<(&'a New, String)>,
     left: Vec<&'a New>,
+    /// Of those that are left, and of those that are made and could not be resumed.
+    paused: Vec<&'a New>,
 }
 
 /// Makes a schedule of each job. If one of them makes no sense, nothing is made. All are paused until the last of them is there; if
@@ -67,31 +71,49 @@ pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> 
             }
         }
     }
-    for (_, id) in outcome.made.iter().filter(|(schedule, _)| !schedule.had_secrets) {
-        client.post(&format!("{}/resume", path(id)?), &json!({})).await?;
+    let mut failure = None;
+    for (schedule, id) in outcome.made.iter().filter(|(schedule, _)| !schedule.had_secrets) {
+        if let Err(error) = client.post(&format!("{}/resume", path(id)?), &json!({})).await {
+            outcome.paused.push(*schedule);
+            failure = Some(error);
+        }
     }
-    print(&outcome.text())
+    for schedule in &outcome.left {
+        // An import that broke off may have left it so.
+        let there = client.get(&path(&schedule.name)?, None).await;
+        if there.is_ok_and(|there| there.get("paused") == Some(&Value::Bool(true))) {
+            outcome.paused.push(*schedule);
+        }
+    }
+    print(&outcome.text())?;
+    failure.map_or(Ok(()), |error| Err(error).context("not all of them are resumed"))
 }
 
 async fn take_back(client: &Client, made: &[(&New, String)]) -> anyhow::Result<()> {
-    for (schedule, id) in made {
-        let name = shown_name(&schedule.name);
-        let removed = client.delete(&path(id)?).await;
-        removed.with_context(|| format!("schedule {name} was made, is paused, and cannot be deleted"))?;
+    let mut rest = made;
+    while let [(_, id), others @ ..] = rest {
+        client.delete(&path(id)?).await.with_context(|| {
+            let names = names(rest.iter().map(|(schedule, _)| *schedule));
+            format!("these were made, are paused, and are to be deleted: {names}")
+        })?;
+        rest = others;
     }
     Ok(())
 }
 
+fn names<'a>(schedules: impl Iterator<Item = &'a New>) -> String {
+    schedules.map(|schedule| shown_name(&schedule.name)).collect::<Vec<_>>().join(", ")
+}
+
 fn schedules(jobs: &[Value], queues: &[Queue], queue: Option<&str>) -> anyhow::Result<Vec<New>> {
     ensure!(!jobs.is_empty(), "there are no jobs in it");
-    let (mut new, mut problems, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let (mut new, mut problems, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
     for document in jobs {
-        let read = schedule(document, queues, queue).and_then(|schedule| {
-            ensure!(names.insert(schedule.name.clone()), "another one of them has its name");
-            Ok(schedule)
-        });
-        match read {
-            Ok(schedule) => new.push(schedule),
+        match schedule(document, queues, queue, &taken) {
+            Ok(schedule) => {
+                taken.insert(schedule.name.clone());
+                new.push(schedule);
+            }
             Err(error) => {
                 let name = document.pointer("/job/name").or_else(|| document.get("_id"));
                 problems.push(format!("\n  {}: {error:#}", shown_name(&plain(name))));
@@ -105,13 +127,23 @@ fn schedules(jobs: &[Value], queues: &[Queue], queue: Option<&str>) -> anyhow::R
     Ok(new)
 }
 
-fn schedule(document: &Value, queues: &[Queue], queue: Option<&str>) -> anyhow::Result<New> {
+/// The schedule of a job. Jobs of several tenants may have one name, and all but the first of them get one that is not `taken`.
+fn schedule(
+    document: &Value,
+    queues: &[Queue],
+    queue: Option<&str>,
+    taken: &BTreeSet<String>,
+) -> anyhow::Result<New> {
     let given_job = document.get("job").context("it has no job")?;
     let job = Job::deserialize(given_job).context("job")?;
     let id = document.get("_id").and_then(Value::as_str);
     let name = job.name.as_deref().or(id).filter(|name| !name.is_empty()).context("job.name is missing")?;
     let cron = job.cron.as_deref().filter(|cron| !cron.is_empty());
     let tenant = job.tenant.as_deref().filter(|tenant| !tenant.is_empty());
+    let names =
+        [Some(name.to_owned()), tenant.map(|tenant| format!("{name} ({tenant})")), id.map(str::to_owned)];
+    let name = names.into_iter().flatten().find(|name| !taken.contains(name));
+    let name = name.context("another one of them has its name")?;
     let queue = match queue {
         Some(queue) => queue.to_owned(),
         None => {
@@ -119,6 +151,7 @@ fn schedule(document: &Value, queues: &[Queue], queue: Option<&str>) -> anyhow::
             queue_of(worker, tenant, queues)?
         }
     };
+    let had_value = job.parameters.as_ref().is_some_and(|value| !value.is_object() && !value.is_null());
     let mut params = match job.parameters.clone() {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
@@ -128,9 +161,13 @@ fn schedule(document: &Value, queues: &[Queue], queue: Option<&str>) -> anyhow::
         ("url", job.url.clone().map(Value::from)),
         ("httpHeaders", job.http_headers.clone().map(Value::from)),
     ]));
+    let had_secrets =
+        keys(given_job).any(|key| key.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("secure")));
+    let had_storage =
+        keys(given_job).chain(keys(document)).any(|key| key.to_ascii_lowercase().contains("storage"));
     let body = given([
         ("description", job.description.clone().map(Value::from)),
-        ("name", Some(name.into())),
+        ("name", Some(name.as_str().into())),
         ("queue", Some(queue.into())),
         ("cron", cron.map(Value::from)),
         // A queue of another tenant is refused, and in one of nobody its tasks are for this one.
@@ -139,9 +176,11 @@ fn schedule(document: &Value, queues: &[Queue], queue: Option<&str>) -> anyhow::
         ("params", Some(params.into())),
         ("options", job.timeout.map(|timeout| json!({ "timeout": timeout }))),
     ]);
-    let is_secret = |key: &String| key.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("secure"));
-    let had_secrets = given_job.as_object().is_some_and(|job| job.keys().any(is_secret));
-    Ok(New { name: name.to_owned(), body: body.into(), is_manual: cron.is_none(), had_secrets })
+    Ok(New { name, body: body.into(), had_value, had_secrets, had_storage })
+}
+
+fn keys(object: &Value) -> impl Iterator<Item = &String> {
+    object.as_object().into_iter().flat_map(Map::keys)
 }
 
 /// The queue of a plugin: that of the tenant, or else one of no tenant.
@@ -162,20 +201,31 @@ fn queue_of(plugin: &str, tenant: Option<&str>, queues: &[Queue]) -> anyhow::Res
 
 impl ImportOutcome<'_> {
     fn text(&self) -> String {
-        let made: Vec<&New> = self.made.iter().map(|(schedule, _)| *schedule).collect();
-        let manual: Vec<&New> = made.iter().copied().filter(|schedule| schedule.is_manual).collect();
-        let secret: Vec<&New> = made.iter().copied().filter(|schedule| schedule.had_secrets).collect();
         let line = |words: &str, schedules: &[&New]| {
-            let names: Vec<String> = schedules.iter().map(|schedule| shown_name(&schedule.name)).collect();
-            if names.is_empty() { String::new() } else { format!("{words}: {}\n", names.join(", ")) }
+            let names = names(schedules.iter().copied());
+            if names.is_empty() { String::new() } else { format!("{words}: {names}\n") }
+        };
+        let made = |words: &str, is_so: fn(&New) -> bool| {
+            let made = self.made.iter().map(|(schedule, _)| *schedule).filter(|schedule| is_so(schedule));
+            line(words, &made.collect::<Vec<_>>())
         };
         [
-            line("Created", &made),
+            made("Created", |_| true),
             line("Left alone, as another schedule has the name", &self.left),
-            line("Without cron, so that only `schedule run` starts them", &manual),
-            line(
+            line("Still paused (`schedule resume` has them make tasks)", &self.paused),
+            made("Without cron, so that only `schedule run` starts them", |schedule| {
+                schedule.body.get("cron").is_none()
+            }),
+            made(
+                "With parameters that were no object, which are in the parameter `parameters` now",
+                |schedule| schedule.had_value,
+            ),
+            made("Without what their runs have stored, so that the next one finds nothing", |schedule| {
+                schedule.had_storage
+            }),
+            made(
                 "Paused until they have their secure parameters (`schedule update --secure-params-file`)",
-                &secret,
+                |schedule| schedule.had_secrets,
             ),
         ]
         .concat()
@@ -198,7 +248,7 @@ mod tests {
 
     fn of(job: Value) -> Result<New, String> {
         let document = json!({ "_id": "c33d", "_rev": "2-ea", "job": job });
-        schedule(&document, &queues(), None).map_err(|error| format!("{error:#}"))
+        schedule(&document, &queues(), None, &BTreeSet::new()).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -208,8 +258,14 @@ mod tests {
         let body = json!({
             "name": "CSV upload", "queue": "q2", "cron": "0 10 * * *", "params": {}, "paused": true, "tenant": "ibm",
         });
-        let name = "CSV upload".to_owned();
-        assert_eq!(made, New { name, body, is_manual: false, had_secrets: false });
+        let new = New {
+            name: "CSV upload".to_owned(),
+            body,
+            had_value: false,
+            had_secrets: false,
+            had_storage: false,
+        };
+        assert_eq!(made, new);
         let more = json!({
             "worker": "csv", "cron": "@daily", "description": "All of them", "parameters": { "rows": 5 }, "timeout": 90,
             "url": "https://x/", "httpHeaders": { "X-A": "b" }, "secureParameters": "BASE64", "tenant": "unknown",
@@ -222,13 +278,27 @@ mod tests {
             "tenant": "unknown",
         });
         assert_eq!(made.body, expected, "the tenant is kept where no queue is theirs");
-        let text = of(json!({ "worker": "csv", "cron": "@daily", "parameters": "a,b" })).unwrap();
+        let text = of(json!({ "worker": "csv", "parameters": "a,b", "jobStorage": { "n": 1 } })).unwrap();
         assert_eq!(text.body["params"], json!({ "parameters": "a,b" }));
+        assert!(text.had_value && text.had_storage);
         let elsewhere = json!({ "job": job });
-        assert_eq!(schedule(&elsewhere, &queues(), Some("mine")).unwrap().body["queue"], "mine");
+        let elsewhere = schedule(&elsewhere, &queues(), Some("mine"), &BTreeSet::new()).unwrap();
+        assert_eq!(elsewhere.body["queue"], "mine");
         let manual = of(json!({ "name": "by hand", "worker": "csv" })).unwrap();
         let expected = json!({ "name": "by hand", "queue": "q1", "params": {}, "paused": true });
-        assert_eq!((manual.is_manual, manual.body), (true, expected));
+        assert_eq!(manual.body, expected);
+    }
+
+    #[test]
+    fn jobs_of_several_tenants_may_have_one_name() {
+        let job = |id: &str, tenant: Option<&str>| json!({ "_id": id, "job": { "name": "nightly", "worker": "csv", "tenant": tenant } });
+        let jobs = [job("1", Some("ibm")), job("2", Some("acme")), job("3", None), job("4", Some("acme"))];
+        let new = schedules(&jobs, &queues(), None).unwrap();
+        let names: Vec<&str> = new.iter().map(|schedule| schedule.name.as_str()).collect();
+        assert_eq!(names, ["nightly", "nightly (acme)", "3", "4"]);
+        assert!(new.iter().all(|schedule| schedule.body["name"] == schedule.name.as_str()), "{new:?}");
+        let error = schedules(&[job("1", None), job("nightly", None)], &queues(), None).unwrap_err();
+        assert!(error.to_string().contains("another one of them has its name"), "{error}");
     }
 
     #[test]
@@ -258,16 +328,21 @@ mod tests {
 
     #[test]
     fn what_became_of_jobs_is_told() {
-        let new = |name: &str, had_secrets| New {
+        let new = |name: &str, body, is_odd| New {
             name: name.to_owned(),
-            body: Value::Null,
-            is_manual: had_secrets,
-            had_secrets,
+            body,
+            had_value: is_odd,
+            had_secrets: is_odd,
+            had_storage: is_odd,
         };
-        let (open, secret) = (new("a", false), new("b", true));
+        let (open, secret) = (new("a", json!({ "cron": "@daily" }), false), new("b", Value::Null, true));
         let made = vec![(&open, "1".to_owned()), (&secret, "2".to_owned())];
         let text = ImportOutcome { made, ..ImportOutcome::default() }.text();
-        assert!(text.starts_with("Created: a, b\nWithout cron, ") && text.ends_with(": b\n"), "{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() == 5 && lines[0] == "Created: a, b", "{text}");
+        assert!(
+            lines[1].starts_with("Without cron, ") && lines[1..].iter().all(|line| line.ends_with(": b"))
+        );
         let text = ImportOutcome { left: vec![&secret], ..ImportOutcome::default() }.text();
         assert_eq!(text, "Left alone, as another schedule has the name: b\n");
     }
