@@ -36,10 +36,12 @@ pub async fn schedules(session: &Session, filter: &ScheduleFilter) -> anyhow::Re
         let last = all.last().map(|last| plain(last.get("name")));
         let page = client.get(&address(filter, listing.limit, last), None).await?;
         let page: Vec<Value> = serde_json::from_value(page)?;
-        // One of a page that cannot be read is left out, so a short page need not be the last one.
-        let is_last = page.is_empty() || listing.limit.is_some();
-        all.extend(page);
-        if is_last {
+        // One of a page that cannot be read is left out, so a short page need not be the last one. One that begins anew is the first again.
+        let has_more = !page.is_empty() && page.last() != all.last();
+        if has_more {
+            all.extend(page);
+        }
+        if !has_more || listing.limit.is_some() {
             return SCHEDULES.print(&Value::from(all), listing);
         }
     }
