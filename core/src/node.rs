@@ -299,11 +299,11 @@ impl Store {
         Ok(())
     }
 
-    /// Marks nodes as dead whose DEN has been silent for longer than its lease, by the server's clock.
-    /// Returns their names.
+    /// Marks nodes as dead whose DEN has been silent for longer than its lease, by the server's clock, and was at `known`: a time that
+    /// is known to have come, also if the clock jumps ahead now. Returns their names.
     #[operation]
-    pub async fn mark_dead_nodes(&self) -> Result<Vec<String>, StoreError> {
-        let silent = silent_nodes();
+    pub async fn mark_dead_nodes(&self, known: DateTime) -> Result<Vec<String>, StoreError> {
+        let silent = silent_nodes(known);
         let mut found = self.nodes().find(silent.clone()).projection(doc! { "node": 1 }).await?;
         let mut dead = Vec::new();
         while let Some(node) = found.try_next().await? {
@@ -406,10 +406,11 @@ fn until_part_of_lease(divisor: i32) -> Document {
     doc! { "$cond": [{ "$eq": [{ "$type": "$seen" }, "date"] }, until, "$$NOW"] }
 }
 
-fn silent_nodes() -> Document {
+fn silent_nodes(known: DateTime) -> Document {
+    let now = doc! { "$min": ["$$NOW", known] };
     doc! {
         "seen": { "$type": "date" }, "lease_ms": { "$type": "number" }, "state": { "$ne": "dead" },
-        "$expr": { "$lt": [until_silent(), "$$NOW"] },
+        "$expr": { "$lt": [until_silent(), now] },
     }
 }
 

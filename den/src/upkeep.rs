@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bson::Bson;
+use bson::{Bson, DateTime};
 use disbatch_core::clock::boot_time;
 use disbatch_core::config::Hook;
 use disbatch_core::inbox::UNNOTICED;
@@ -211,11 +211,12 @@ impl Node {
         }
         // The last heartbeat may have been before its clock jumped.
         let asked = boot_time();
-        if self.supervision.server_said(self.store.server_time().await?, asked) {
+        let now = self.store.server_time().await?;
+        if self.supervision.server_said(now, asked) {
             return Ok(false);
         }
         if outlook.silent_nodes {
-            for node in self.store.mark_dead_nodes().await? {
+            for node in self.store.mark_dead_nodes(now).await? {
                 tracing::warn!(node, "the node has been silent for longer than its lease: dead");
             }
             self.look_after_deaths().await?;
@@ -223,7 +224,9 @@ impl Node {
         if !outlook.lapsed {
             return Ok(false);
         }
-        let expired = self.store.expired_runs().await?;
+        let mut expired = self.store.expired_runs().await?;
+        // The clock may have jumped since.
+        expired.retain(|task| lease_of(task).is_none_or(|until| until < now));
         let (of_services, expired): (Vec<Task>, Vec<Task>) = expired.into_iter().partition(is_detached);
         end_lapsed(&self.store, of_services);
         if expired.is_empty() {
@@ -251,6 +254,11 @@ impl Node {
         }
         Ok(again)
     }
+}
+
+/// Until when the runner of a task counts as alive. `None`: what it has is no time.
+fn lease_of(task: &Task) -> Option<DateTime> {
+    task.rest.get_datetime("lease_until").ok().copied()
 }
 
 /// Canaries are looked at so often. What runners and DENs have counted is written every five seconds.
