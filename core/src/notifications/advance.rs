@@ -37,15 +37,16 @@ impl Store {
         Ok(updated.matched_count == 1)
     }
 
-    /// Makes the next message of what was noted in a subscription. Nothing is stored.
+    /// Makes the next message of what was noted in a subscription. Nothing is stored. `now` is by the server's clock.
     #[operation]
     pub async fn compose_message(
         &self,
         subscription: &mut Subscription,
         url: Option<&str>,
+        now: DateTime,
     ) -> Result<(), StoreError> {
         let names = Names::of(self, &subscription.state.pending).await?;
-        let (now, name) = (self.now(), subscription.name.clone());
+        let name = subscription.name.clone();
         subscription.state.take(now, |task, groups, more| {
             let count: i64 = groups.iter().map(|group| group.count).sum();
             let first = groups.iter().map(|group| group.first).min();

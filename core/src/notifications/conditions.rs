@@ -79,27 +79,23 @@ impl Condition {
 }
 
 impl Store {
-    /// What lasts now of these kinds. Of tasks that run, those that have for so many seconds; of schedules, also those that are overdue if
+    /// What lasts now of this kind. Of tasks that run, those that have for so many seconds; of schedules, also those that are overdue if
     /// nobody is about to make up for it.
     #[operation]
     pub async fn lasting(
         &self,
-        kinds: &[Kind],
+        kind: Kind,
         runs_longer: f64,
         with_overdue: bool,
     ) -> Result<Vec<Condition>, StoreError> {
-        let mut found = Vec::new();
-        for kind in kinds {
-            found.extend(match kind {
-                Kind::WaitsLong => self.waiting_long().await?,
-                Kind::RunsLong => self.running_long(runs_longer).await?,
-                Kind::ScheduleMissed => self.missed_times(with_overdue).await?,
-                Kind::NodeDead => self.dead_nodes().await?,
-                Kind::CanaryReturned => self.returned_canaries().await?,
-                _ => Vec::new(), // The log of changes tells of these.
-            });
+        match kind {
+            Kind::WaitsLong => self.waiting_long().await,
+            Kind::RunsLong => self.running_long(runs_longer).await,
+            Kind::ScheduleMissed => self.missed_times(with_overdue).await,
+            Kind::NodeDead => self.dead_nodes().await,
+            Kind::CanaryReturned => self.returned_canaries().await,
+            _ => Ok(Vec::new()), // The log of changes tells of these.
         }
-        Ok(found)
     }
 
     async fn waiting_long(&self) -> Result<Vec<Condition>, StoreError> {

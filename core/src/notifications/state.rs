@@ -243,9 +243,16 @@ impl State {
         }
     }
 
+    /// Whether something was noted that is to be the next message.
+    pub fn has_noted(&self) -> bool {
+        self.outbox.is_none() && self.waits.is_some()
+    }
+
+    /// Whether it is time for that, by the server's clock. A time to come was that of a clock which was ahead.
     pub fn is_due(&self, settings: &Settings, now: DateTime) -> bool {
         let is_past = |since: DateTime, wait: std::time::Duration| {
-            now.timestamp_millis().saturating_sub(since.timestamp_millis()) >= millis(wait)
+            let passed = now.timestamp_millis().saturating_sub(since.timestamp_millis());
+            passed < 0 || passed >= millis(wait)
         };
         self.outbox.is_none()
             && self.waits.is_some_and(|waits| is_past(waits, settings.delay()))
@@ -381,6 +388,8 @@ mod tests {
         assert!(!state.is_due(&settings, at(1_000)), "one is to be delivered");
         state.outbox = None;
         assert!(!state.is_due(&settings, at(310)) && state.is_due(&settings, at(311)));
+        state.sent = Some(at(100_000));
+        assert!(state.is_due(&settings, at(311)), "by a clock that was a day ahead");
     }
 
     #[test]

@@ -31,6 +31,8 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
+use mongodb::Collection;
+use mongodb::action::Action;
 use mongodb::options::{Hint, WriteConcern};
 
 use crate::model::{Queue, QueueId, Retention, TaskId};
@@ -268,13 +270,28 @@ impl Store {
         age: Duration,
         limit: usize,
     ) -> Result<Vec<TaskId>, StoreError> {
+        let index = Hint::Keys(doc! { "queue": 1, "status": 1 });
+        match self.ended(queue, (place, age), limit, Some(index)).await {
+            // Somebody has dropped the collection, or nobody has created the index yet.
+            Err(error) if error.is_no_index() => self.ended(queue, (place, age), limit, None).await,
+            found => found,
+        }
+    }
+
+    async fn ended(
+        &self,
+        queue: QueueId,
+        (place, age): (Place, Duration),
+        limit: usize,
+        index: Option<Hint>,
+    ) -> Result<Vec<TaskId>, StoreError> {
         let collection = self.database().collection::<Document>(place.collection());
         let settled = match place {
             Place::Tasks => doc! { "_id": { "$nin": self.in_doubt(queue).await? } },
             Place::Archive => Document::new(),
         };
         let mut found: Vec<TaskId> = Vec::new();
-        for status in self.ended_statuses(queue, place).await? {
+        for status in self.ended_statuses(queue, &collection, index.as_ref()).await? {
             let Some(room) = limit.checked_sub(found.len()).filter(|room| *room > 0) else { break };
             let pipeline = [
                 doc! { "$match": with(doc! { "queue": queue, "status": &status }, settled.clone()) },
@@ -284,23 +301,27 @@ impl Store {
                 doc! { "$limit": integer(room) },
                 doc! { "$project": { "_id": 1 } },
             ];
-            let old = collect_ids(collection.aggregate(pipeline).hint(by_queue_and_status())).await?;
-            found.extend(old.into_iter().map(TaskId));
+            let old = collection.aggregate(pipeline).optional(index.clone(), |old, index| old.hint(index));
+            found.extend(collect_ids(old).await?.into_iter().map(TaskId));
         }
         Ok(found)
     }
 
     /// The statuses of ended tasks that `queue` has, by one look into the index for each.
-    async fn ended_statuses(&self, queue: QueueId, place: Place) -> Result<Vec<Bson>, StoreError> {
-        let collection = self.database().collection::<Document>(place.collection());
+    async fn ended_statuses(
+        &self,
+        queue: QueueId,
+        collection: &Collection<Document>,
+        index: Option<&Hint>,
+    ) -> Result<Vec<Bson>, StoreError> {
         let mut statuses = [-6, -5, -3].map(Bson::from).to_vec();
         let mut further = doc! { "$gte": 1 };
         while statuses.len() < STATUSES {
             let next = collection
                 .find_one(doc! { "queue": queue, "status": further })
                 .sort(doc! { "queue": 1, "status": 1 })
-                .hint(by_queue_and_status())
-                .projection(doc! { "_id": 0, "status": 1 });
+                .projection(doc! { "_id": 0, "status": 1 })
+                .optional(index.cloned(), |next, index| next.hint(index));
             let Some(status) = next.await?.and_then(|mut task| task.remove("status")) else { break };
             further = doc! { "$gt": &status };
             statuses.push(status);
@@ -320,10 +341,6 @@ pub(super) fn parent_of(task: &Document) -> Option<Bson> {
 
 fn is_in(ids: &HashSet<ObjectId>, document: &Document) -> bool {
     document.get_object_id("_id").is_ok_and(|id| ids.contains(&id))
-}
-
-fn by_queue_and_status() -> Hint {
-    Hint::Keys(doc! { "queue": 1, "status": 1 })
 }
 
 /// A condition: the last change of an ended task is longer ago than `age`. Perl's runner stores a final status first, then the output with

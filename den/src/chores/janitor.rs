@@ -111,7 +111,6 @@ impl Worker {
     async fn work(&mut self, round: &mut Round) -> Result<(), StoreError> {
         let moves = self.leader.store.finish_archiving().await?;
         round.finished = moves.moved + moves.stayed + self.leader.store.finish_deleting().await?;
-        self.tidy(round).await?;
         let swept = self.leader.store.sweep_callback_logs(&mut self.logs).await;
         // A user that an older release made may not look there.
         let swept = StoreError::unless_forbidden(swept)?.unwrap_or(0);
@@ -131,7 +130,9 @@ impl Worker {
             );
         }
         self.sweep_keys().await?;
-        self.look_for_odd_ids().await
+        self.look_for_odd_ids().await?;
+        // Last, as it takes longest, and as what a queue wants may be refused.
+        self.tidy(round).await
     }
 
     /// Keys that nobody has any more: all of them, or as many as can be looked at in a while.

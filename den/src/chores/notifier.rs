@@ -256,10 +256,27 @@ impl Notifier {
         let store = &self.leader.store;
         // Whoever has just come may be here before what makes up for an outage.
         let is_settled = self.leads.is_some_and(|since| since.elapsed() >= SETTLED);
-        let lasting = store.lasting(&kinds, runs.fold(f64::INFINITY, f64::min), is_settled).await?;
-        let now = store.now();
+        let runs = runs.fold(f64::INFINITY, f64::min);
+        let (mut lasting, mut known) = (Vec::new(), Vec::new());
+        for kind in kinds {
+            match store.lasting(kind, runs, is_settled).await {
+                Ok(found) => {
+                    lasting.extend(found);
+                    known.push(kind);
+                }
+                // What was held of it before stays so.
+                Err(error) if error.is_out_of_time() => {
+                    tracing::warn!(
+                        kind = kind.as_str(),
+                        "what lasts of this kind cannot be told: it takes the database too long"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let now = store.server_time().await?;
         for one in &mut self.subscriptions {
-            one.state.hold((&one.settings, one.since), (&lasting, &kinds), now);
+            one.state.hold((&one.settings, one.since), (&lasting, &known), now);
         }
         Ok(())
     }
@@ -281,10 +298,13 @@ impl Notifier {
     }
 
     async fn compose(&mut self) -> Result<(), StoreError> {
-        let now = self.leader.store.now();
+        if !self.subscriptions.iter().any(|one| one.state.has_noted()) {
+            return Ok(());
+        }
+        let now = self.leader.store.server_time().await?;
         for one in &mut self.subscriptions {
             if one.state.is_due(&one.settings, now) {
-                self.leader.store.compose_message(one, self.url.as_deref()).await?;
+                self.leader.store.compose_message(one, self.url.as_deref(), now).await?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use bson::{DateTime, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::TaskId;
 use disbatch_core::store::Store;
@@ -64,6 +64,22 @@ async fn what_is_too_much_for_a_round_is_done_by_the_next_one_at_once() -> anyho
         Ok((world.tasks().count_documents(doc! {}).await? == 0).then_some(()))
     })
     .await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn an_archive_that_was_dropped_is_tidied_without_its_indexes() -> anyhow::Result<()> {
+    let world = world().await?;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! { "threads": 0 }).await?;
+    world.database().collection::<Document>("tasks.archive").drop().await?;
+    let tasks = ended(&world, queue, 1, 2).await?;
+    let store = world.store();
+    // That makes it anew, and a DEN makes indexes at its start.
+    assert_eq!(store.archive_tasks(&tasks).await?.moved, 2);
+    assert_eq!(world.database().collection::<Document>("tasks.archive").list_index_names().await?, ["_id_"]);
+    let mut old = store.ended_before(queue, Place::Archive, Duration::from_secs(60), 10).await?;
+    old.sort();
+    assert_eq!(old, tasks);
     world.end().await
 }
 
