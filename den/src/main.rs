@@ -34,7 +34,7 @@ use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, Parser};
 use disbatch_core::config::DEFAULT_PATH;
 use disbatch_core::lock;
-use disbatch_core::process::close_inherited;
+use disbatch_core::process::{close_inherited, runtime};
 use disbatch_core::telemetry::last_words;
 
 const EXIT_CODES: &str = "\
@@ -96,13 +96,14 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn work(args: Args) -> Result<(), run::Failure> {
+fn work(args: Args) -> Result<(), run::Failure> {
     if args.man_page {
-        Ok(clap_mangen::Man::new(Args::command()).render(&mut io::stdout())?)
-    } else if args.check_config {
-        run::check(&args).await
-    } else {
-        Box::pin(run::run(args)).await
+        return Ok(clap_mangen::Man::new(Args::command()).render(&mut io::stdout())?);
     }
+    runtime()?.block_on(async {
+        match args.check_config {
+            true => run::check(&args).await,
+            false => Box::pin(run::run(args)).await,
+        }
+    })
 }

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use disbatch_core::lock;
-use disbatch_core::process::{close_inherited, forbid_core_dumps};
+use disbatch_core::process::{close_inherited, forbid_core_dumps, runtime};
 use disbatch_core::telemetry::last_words;
 
 use crate::setup::{Args, Ending, Failure};
@@ -93,10 +93,11 @@ fn prepare(link: Option<i32>) -> io::Result<()> {
     forbid_core_dumps()
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn work(args: Args) -> Result<Ending, Failure> {
-    match args.link {
-        None => Box::pin(run::run(args)).await,
-        Some(link) => session::run(&args, link).await,
-    }
+fn work(args: Args) -> Result<Ending, Failure> {
+    runtime().map_err(Failure::Setup)?.block_on(async {
+        match args.link {
+            None => Box::pin(run::run(args)).await,
+            Some(link) => session::run(&args, link).await,
+        }
+    })
 }

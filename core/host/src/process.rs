@@ -3,10 +3,12 @@
 
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::{fs, io};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
+use tokio::runtime::{Builder, Runtime};
 
 const STDERR: RawFd = 2;
 
@@ -37,6 +39,19 @@ pub fn forbid_core_dumps() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_CORE, 0, highest)?)
 }
 
+/// A runtime on the thread that asks. It has another thread for what blocks from the beginning, and keeps it: where no more can be started, what
+/// blocks waits for that one. Without any, it would panic.
+///
+/// # Errors
+/// Threads cannot be started at this moment.
+pub fn runtime() -> io::Result<Runtime> {
+    let runtime = Builder::new_current_thread().enable_all().thread_keep_alive(Duration::MAX).build()?;
+    // The runtime would not say that there can be none.
+    let _ended = thread::Builder::new().spawn(|| ())?.join();
+    drop(runtime.spawn_blocking(|| ()));
+    Ok(runtime)
+}
+
 /// The user who has started a process, by its folder in `/proc`, whatever rights it has got since.
 pub fn real_user(process: &Path) -> Option<u32> {
     status_of(process, "Uid:")
@@ -51,7 +66,23 @@ pub fn status_of(process: &Path, word: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::spawn_blocking;
+
     use super::*;
+
+    #[test]
+    fn what_blocks_is_done_where_no_more_threads_can_be_started() {
+        let runtime = runtime().unwrap();
+        let kibibytes = u64::from(status_of(Path::new("/proc/self"), "VmSize:").unwrap());
+        let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
+        // There is room for small things, and not for the stack of a thread.
+        setrlimit(Resource::RLIMIT_AS, (kibibytes + 1024) * 1024, hard).unwrap();
+        let refused = thread::Builder::new().stack_size(1 << 26).spawn(|| ()).map(drop);
+        let done = runtime.block_on(async { tokio::join!(spawn_blocking(|| 1), spawn_blocking(|| 2)) });
+        setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!((done.0.unwrap(), done.1.unwrap()), (1, 2));
+    }
 
     #[test]
     fn none_are_written_unless_somebody_asks_again() {

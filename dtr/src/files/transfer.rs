@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use std::{mem, ptr};
+use std::{mem, ptr, thread};
 
 use bson::doc;
 use disbatch_core::files::{
@@ -179,13 +179,15 @@ impl Exchange<'_> {
         let all_that_is_new = output.patterns.is_empty();
         let (items, mut inbox) = mpsc::channel(WAITING);
         let (root, task) = (self.root.clone(), self.begun.task.id.to_string());
-        let walker = tokio::task::spawn_blocking(move || {
+        // On a thread of its own: it waits for what is done with its files on those of the runtime.
+        let walk_all = move || {
             let tell = |item| match items.blocking_send(item) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             };
             walk(&root, &patterns, |name| is_own(name, &task), tell)
-        });
+        };
+        let walker = thread::Builder::new().spawn(walk_all).map_err(Trouble::Walk)?;
         let mut notes = Notes::default();
         let mut batch = Vec::new();
         let mut touched = Instant::now();
@@ -210,7 +212,8 @@ impl Exchange<'_> {
             }
             Box::pin(self.store_batch(set, known, meter)).await?;
         }
-        walker.await.map_err(|broken| Trouble::Walk(io::Error::other(broken)))?.map_err(Trouble::Walk)?;
+        let walked = walker.join().map_err(|_| Trouble::Walk(io::Error::other("the walk was broken off")))?;
+        walked.map_err(Trouble::Walk)?;
         Ok(notes)
     }
 
