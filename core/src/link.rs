@@ -72,6 +72,9 @@ pub const WARM_LANES: usize = 8;
 /// The longest message: a task of 16 MiB and its queue, or a result with as much output.
 const LONGEST: usize = 48 * 1024 * 1024;
 
+/// The length of a message takes so many bytes, with which it begins.
+const LENGTH: usize = 4;
+
 /// What a DEN tells a runner. `of` is the number of the assignment that it is about, and `id` that of a question. The tag makes documents
 /// of the messages that are a word only.
 #[derive(Debug, Serialize, Deserialize)]
@@ -237,7 +240,15 @@ pub enum Answer {
 /// Reads the next message. `None`: the other side has closed the link. Not to be dropped between messages
 /// unless the link is given up.
 pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
+    match read_length(source).await? {
+        Some(length) => read_rest(source, length).await,
+        None => Ok(None),
+    }
+}
+
+/// Reads how many bytes the next message has. Only [`read_rest`] may come after it.
+pub async fn read_length(source: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<usize>> {
+    let mut length = [0; LENGTH];
     match source.read_exact(&mut length).await {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -245,10 +256,17 @@ pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) ->
     }
     let total = usize::try_from(i32::from_le_bytes(length)).ok();
     let total = total.filter(|total| (5..=LONGEST).contains(total));
-    let total = total.ok_or_else(|| invalid("a message of impossible length"))?;
+    total.ok_or_else(|| invalid("a message of impossible length")).map(Some)
+}
+
+/// Reads the rest of a message that has so many bytes.
+pub async fn read_rest<T: DeserializeOwned>(
+    source: &mut (impl AsyncRead + Unpin),
+    total: usize,
+) -> io::Result<Option<T>> {
     let mut bytes = Vec::with_capacity(total);
-    bytes.extend_from_slice(&length);
-    let rest = u64::try_from(total - length.len()).unwrap_or(0);
+    bytes.extend_from_slice(&i32::try_from(total).map_err(invalid)?.to_le_bytes());
+    let rest = u64::try_from(total.saturating_sub(LENGTH)).unwrap_or(0);
     source.take(rest).read_to_end(&mut bytes).await?;
     if bytes.len() < total {
         return Ok(None);

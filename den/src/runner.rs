@@ -27,7 +27,7 @@ use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use crate::handover::Handover;
 use crate::launch::TaskContext;
@@ -96,7 +96,7 @@ enum Mail {
     Assign(Box<Work>),
     Look(TaskId),
     Close,
-    Said(ToDen),
+    Said(ToDen, Option<Room>),
     LinkEnded,
     /// Something that was pending has been done, or could not be: what follows from that.
     Done(Box<dyn FnOnce(&mut Attendant) + Send>),
@@ -171,12 +171,34 @@ pub fn start(
     Ok((pid, Runner(mailbox)))
 }
 
+/// Longer messages of runners have room only if not all of it is taken.
+const LARGE: usize = 256 * 1024;
+
+/// So much room there is for those of all runners, in KiB. What is to be written takes it several times.
+const ALL_ROOM: usize = 32 * 1024;
+
+static ROOM: Semaphore = Semaphore::const_new(ALL_ROOM);
+
+/// The room for a message, until what it asks for is done.
+type Room = SemaphorePermit<'static>;
+
+/// Reads what a runner says next, as soon as there is room for it. A runner that waits for an answer too long goes on without its DEN.
+async fn hear(source: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<(ToDen, Option<Room>)>> {
+    let Some(length) = link::read_length(source).await? else { return Ok(None) };
+    let wanted = u32::try_from(length.div_ceil(1024).min(ALL_ROOM)).map_err(io::Error::other)?;
+    let room = match length > LARGE {
+        true => Some(ROOM.acquire_many(wanted).await.map_err(io::Error::other)?),
+        false => None,
+    };
+    Ok(link::read_rest(source, length).await?.map(|message| (message, room)))
+}
+
 /// Reads what the runner says until the link ends.
 async fn listen(source: OwnedReadHalf, mailbox: mpsc::UnboundedSender<Mail>) {
     let mut source = BufReader::new(source);
     loop {
-        let mail = match link::read(&mut source).await {
-            Ok(Some(message)) => Mail::Said(message),
+        let mail = match hear(&mut source).await {
+            Ok(Some((message, room))) => Mail::Said(message, room),
             Ok(None) => Mail::LinkEnded,
             Err(error) => {
                 tracing::debug!(%error, "a runner's link is broken");
@@ -295,4 +317,48 @@ fn deadline_in(work: &Work) -> Option<i64> {
     let claimed = until.saturating_sub(millis(work.lease));
     let since = millis(boot_time().saturating_sub(work.asked));
     Some(deadline.saturating_sub(claimed).saturating_sub(since).max(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use bson::doc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_message_is_read_when_there_is_room_for_it() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let messages = [9, LARGE, 33 << 20].map(|length| {
+            let ask = Ask::Progress(doc! { "x": "x".repeat(length) });
+            ToDen::Ask { id: 1, of: 1, ask }
+        });
+        let speaker = tokio::spawn(async move {
+            for message in &messages {
+                link::write(&mut far, message).await.unwrap();
+            }
+        });
+        let (source, _target) = near.into_split();
+        let mut source = BufReader::new(source);
+        let taken = ROOM.acquire_many(1).await.unwrap();
+        let others = ROOM.acquire_many(u32::try_from(ALL_ROOM - 1).unwrap()).await.unwrap();
+        let (_, room) = hear(&mut source).await.unwrap().unwrap();
+        assert!(room.is_none(), "it is short");
+        {
+            let mut long = pin!(hear(&mut source));
+            for _ in 0..100 {
+                assert!(futures::poll!(long.as_mut()).is_pending(), "there is no room");
+                tokio::task::yield_now().await;
+            }
+            drop(others);
+            let (_, room) = long.await.unwrap().unwrap();
+            assert_eq!(room.map(|room| room.num_permits()), Some(257));
+        }
+        drop(taken);
+        let (_, room) = hear(&mut source).await.unwrap().unwrap();
+        assert_eq!(room.map(|room| room.num_permits()), Some(ALL_ROOM), "all that there is");
+        assert_eq!(ROOM.available_permits(), ALL_ROOM);
+        speaker.await.unwrap();
+    }
 }

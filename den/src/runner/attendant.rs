@@ -3,7 +3,7 @@
 //! Mostly a runner has one task; one whose plugin takes batches has several, each in a lane of its own. Lanes know nothing of each
 //! other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream as StdStream;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::outgoing::{LISTENS_WITHIN, Outgoing, Then};
-use super::{Event, Exit, Mail, ProcessId, Services, Traced, Work};
+use super::{Event, Exit, Mail, ProcessId, Room, Services, Traced, Work};
 use super::{alone, deadline_in, plugin_until, remove_live, written};
 use crate::handover::{Next, UnderWay};
 use crate::launch::TaskContext;
@@ -63,6 +63,8 @@ pub(super) struct Attendant {
     assignments: i64,
     /// What it has, by the numbers of the assignments.
     lanes: BTreeMap<i64, Lane>,
+    /// The room for what it asks for, until that is answered, by the numbers of the questions.
+    rooms: HashMap<i64, Room>,
     /// Whether it has ever taken a task.
     proven: bool,
     /// How much of what the runner asked for, and of what is done for it, has not come to its end.
@@ -87,6 +89,7 @@ impl Attendant {
             replies,
             assignments: 0,
             lanes: BTreeMap::new(),
+            rooms: HashMap::new(),
             proven: false,
             pending: 0,
             listening: true,
@@ -171,11 +174,14 @@ impl Attendant {
                 }
             }
             Mail::Close => self.outgoing.is_given_up = true,
-            Mail::Said(ToDen::Taken { of }) => self.begin(of),
-            Mail::Said(ToDen::Ask { id, of, ask: Ask::LetGo }) => {
+            Mail::Said(ToDen::Taken { of }, _) => self.begin(of),
+            Mail::Said(ToDen::Ask { id, of, ask: Ask::LetGo }, _) => {
                 self.outgoing.tell(&ToRunner::Answer { id, answer: Answer::Done }, Some(Then::Free(of)));
             }
-            Mail::Said(ToDen::Ask { id, of, ask }) => self.take_up(id, of, ask),
+            Mail::Said(ToDen::Ask { id, of, ask }, room) => {
+                self.rooms.extend(room.map(|room| (id, room)));
+                self.take_up(id, of, ask);
+            }
             Mail::LinkEnded => {
                 self.listening = false;
                 self.outgoing.is_given_up = true;
@@ -386,6 +392,7 @@ impl Attendant {
         (end, start): (WriteOutcome, Option<Result<Written, String>>),
         (mut next, under_way): (Box<Work>, UnderWay),
     ) {
+        self.rooms.remove(&id);
         next.asked = end.asked;
         let answer = written(end, next.lease);
         let is_over = self.note_end(of, &answer);
@@ -433,6 +440,7 @@ impl Attendant {
     }
 
     fn answer(&mut self, id: i64, of: i64, answer: Answer) {
+        self.rooms.remove(&id);
         let is_over = self.note_end(of, &answer);
         // A runner that does not listen any more ends by itself.
         self.outgoing.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
