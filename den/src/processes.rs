@@ -13,13 +13,14 @@
 //!
 //! What runs in the container of a task carries the task's id as well, so a DEN that is root ends it with the task that it buries.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use disbatch_core::cgroup;
 use disbatch_core::config::Config;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
-use disbatch_core::process::{real_user, status_of};
+use disbatch_core::process::{is_out_of_sight, real_user, status_of};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 
@@ -79,19 +80,18 @@ impl<'a> Wanted<'a> {
 
     /// What the environment of the runner's warm plugin has. None as long as there is a process of the runner's user with
     /// its number: it is the runner, whose guard looks after the plugin, or another one that has come after it.
-    fn mark_of_warm(self) -> Option<String> {
-        let is_gone = |pid: &i32| {
-            let process = PathBuf::from(format!("/proc/{pid}"));
-            is_dead(&process) || real_user(&process) != Some(self.ours.own)
-        };
-        Some(format!("DISBATCH_RUNNER_PID={}", self.runner.filter(is_gone)?))
+    fn mark_of_warm(self) -> io::Result<Option<String>> {
+        let Some(runner) = self.runner else { return Ok(None) };
+        let process = PathBuf::from(format!("/proc/{runner}"));
+        let is_gone = is_dead(&process)? || real_user(&process) != Some(self.ours.own);
+        Ok(is_gone.then(|| format!("DISBATCH_RUNNER_PID={runner}")))
     }
 
     /// The control groups of the task: those that were made for it, and those of a warm plugin whose runner is dead, which
     /// are known by the plugin's `processes`.
     fn groups(self, processes: &[Pid]) -> Vec<PathBuf> {
         let mut groups = self.ours.groups_of(self.task);
-        if let (Some(folder), Some(mark)) = (&self.ours.groups, self.mark_of_warm()) {
+        if let (Some(folder), Some(mark)) = (&self.ours.groups, self.mark_of_warm().ok().flatten()) {
             let of_warm = processes.iter().filter(|pid| carries(&place(**pid), &[Some(mark.clone())]));
             groups.extend(of_warm.filter_map(|pid| cgroup::of_process(folder, pid.as_raw())));
         }
@@ -105,45 +105,61 @@ fn place(process: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{process}"))
 }
 
-pub fn of_task(wanted: Wanted<'_>) -> Vec<Pid> {
-    let marks = [Some(format!("DISBATCH_TASK_ID={}", wanted.task)), wanted.mark_of_warm()];
+/// # Errors
+/// The system does not tell: nobody knows whether there are any.
+pub fn of_task(wanted: Wanted<'_>) -> io::Result<Vec<Pid>> {
+    let marks = [Some(format!("DISBATCH_TASK_ID={}", wanted.task)), wanted.mark_of_warm()?];
     let id = wanted.task.to_string();
     let own = std::process::id();
     let is_left_out =
         |pid: i32| u32::try_from(pid).is_ok_and(|pid| pid == own || wanted.except.contains(&pid));
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let marked = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
-        .filter(|(pid, path)| !is_left_out(*pid) && !is_dead(path))
-        .filter(|(pid, path)| belongs(path, &id, &marks, wanted.ours) || is_silent_runner(*pid, path, wanted))
-        .map(|(pid, _)| Pid::from_raw(pid));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let path = entry.path();
+        if !is_left_out(pid)
+            && !is_dead(&path)?
+            && (belongs(&path, &id, &marks, wanted.ours) || is_silent_runner(pid, &path, wanted))
+        {
+            found.push(Pid::from_raw(pid));
+        }
+    }
     // Whatever they have made of their marks.
     let groups = wanted.ours.groups_of(wanted.task);
     let grouped = groups.iter().flat_map(|group| cgroup::processes(group));
-    let grouped = grouped.filter(|pid| !is_left_out(*pid)).map(Pid::from_raw);
-    let mut found: Vec<Pid> = marked.chain(grouped.filter(|process| !is_dead(&place(*process)))).collect();
+    for process in grouped.filter(|pid| !is_left_out(*pid)).map(Pid::from_raw) {
+        if !is_dead(&place(process))? {
+            found.push(process);
+        }
+    }
     found.sort_unstable();
     found.dedup();
-    found
+    Ok(found)
 }
 
 /// Kills the runners of a task, whose guards then kill the rest with more knowledge than there is here.
 /// Returns how many processes of the task there were: 0 means that all are gone.
-pub fn kill_runners(wanted: Wanted<'_>) -> usize {
-    let processes = of_task(wanted);
+///
+/// # Errors
+/// As for [`of_task`].
+pub fn kill_runners(wanted: Wanted<'_>) -> io::Result<usize> {
+    let processes = of_task(wanted)?;
     let id = wanted.task.to_string();
     let runners = processes.iter().filter(|process| {
         let place = place(**process);
         is_runner(&place, &id, wanted.ours) || is_silent_runner(process.as_raw(), &place, wanted)
     });
     kill_these(wanted.task, runners);
-    processes.len()
+    Ok(processes.len())
 }
 
 /// Kills everything that belongs to a task. Returns how many processes were there: 0 means that it is gone.
-pub fn kill_all(wanted: Wanted<'_>) -> usize {
-    let processes = of_task(wanted);
+///
+/// # Errors
+/// As for [`of_task`].
+pub fn kill_all(wanted: Wanted<'_>) -> io::Result<usize> {
+    let processes = of_task(wanted)?;
     // First: nobody in them gets to start another process.
     for group in wanted.groups(&processes) {
         if let Err(error) = cgroup::kill(&group) {
@@ -151,7 +167,7 @@ pub fn kill_all(wanted: Wanted<'_>) -> usize {
         }
     }
     kill_these(wanted.task, processes.iter());
-    processes.len()
+    Ok(processes.len())
 }
 
 fn kill_these<'a>(task: TaskId, processes: impl Iterator<Item = &'a Pid>) {
@@ -249,11 +265,14 @@ impl CommandLine {
 }
 
 /// Whether only its exit status is left of a process.
-fn is_dead(process: &Path) -> bool {
-    let stat = std::fs::read(process.join("stat")).unwrap_or_default();
+fn is_dead(process: &Path) -> io::Result<bool> {
+    let stat = match std::fs::read(process.join("stat")) {
+        Err(error) if is_out_of_sight(&error) => return Ok(true),
+        stat => stat?,
+    };
     let stat = String::from_utf8_lossy(&stat);
     // PID (COMMAND) STATE ..., and the command may hold anything.
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+    Ok(stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X'])))
 }
 
 #[cfg(test)]
@@ -267,6 +286,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use bson::oid::ObjectId;
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     use super::*;
 
@@ -307,14 +327,14 @@ mod tests {
         let mut named = Command::new("/bin/sh");
         named.arg0("dtr").args(["-c", "read x", "--task", &task.to_string()]).stdin(Stdio::piped());
         let named = begun(named.spawn().unwrap());
-        let found = |ours: &Ours| of_task(Wanted::of(task, ours));
+        let found = |ours: &Ours| of_task(Wanted::of(task, ours)).unwrap();
         let (first, second) = (pid_of(&marked).min(pid_of(&named)), pid_of(&marked).max(pid_of(&named)));
         assert_eq!(found(&ours()), [first, second]);
         assert_eq!(found(&anothers()), [pid_of(&marked)], "no plugin is a runner");
         assert!(found(&Ours { plugins: None, ..anothers() }).is_empty());
         assert!(found(&Ours::of(0, None)).contains(&pid_of(&marked)), "a plugin of root's can be anybody's");
         nudge(pid_of(&named), task, &anothers());
-        assert_eq!(kill_runners(Wanted::of(task, &anothers())), 1);
+        assert_eq!(kill_runners(Wanted::of(task, &anothers())).unwrap(), 1);
         end(marked);
         // It ends by itself when nothing more can come: no signal has ended it before.
         let mut named = named;
@@ -332,7 +352,7 @@ mod tests {
         let mut command = Command::new(&program);
         command.env("DISBATCH_TASK_ID", task.to_string()).stdin(Stdio::piped());
         let child = begun(command.spawn().unwrap());
-        assert_eq!(of_task(Wanted::of(task, &ours())), [pid_of(&child)]);
+        assert_eq!(of_task(Wanted::of(task, &ours())).unwrap(), [pid_of(&child)]);
         end(child);
     }
 
@@ -347,11 +367,11 @@ mod tests {
         }
         fs::write(groups[0].join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
         let ours = Ours { groups: Some(folder.path().to_owned()), ..ours() };
-        assert!(of_task(Wanted::of(other, &ours)).is_empty());
-        assert_eq!(of_task(Wanted::of(task, &ours)), [pid_of(&child)]);
+        assert!(of_task(Wanted::of(other, &ours)).unwrap().is_empty());
+        assert_eq!(of_task(Wanted::of(task, &ours)).unwrap(), [pid_of(&child)]);
         let except = [child.id()];
-        assert!(of_task(Wanted { except: &except, ..Wanted::of(task, &ours) }).is_empty());
-        assert_eq!(kill_all(Wanted::of(task, &ours)), 1);
+        assert!(of_task(Wanted { except: &except, ..Wanted::of(task, &ours) }).unwrap().is_empty());
+        assert_eq!(kill_all(Wanted::of(task, &ours)).unwrap(), 1);
         assert_eq!(fs::read_to_string(groups[0].join("cgroup.kill")).unwrap(), "1");
         assert!(!groups[1].join("cgroup.kill").exists());
         assert!(!child.wait().unwrap().success());
@@ -365,11 +385,14 @@ mod tests {
             begun(command.arg("1000").env("DISBATCH_TASK_ID", task.to_string()).spawn().unwrap())
         };
         let (mut child, mut bystander) = (sleeper(task), sleeper(other));
-        assert_eq!(of_task(Wanted::of(task, &ours())), [Pid::from_raw(i32::try_from(child.id()).unwrap())]);
-        assert_eq!(kill_all(Wanted::of(task, &ours())), 1);
+        assert_eq!(
+            of_task(Wanted::of(task, &ours())).unwrap(),
+            [Pid::from_raw(i32::try_from(child.id()).unwrap())]
+        );
+        assert_eq!(kill_all(Wanted::of(task, &ours())).unwrap(), 1);
         assert!(!child.wait().unwrap().success());
-        assert_eq!(kill_all(Wanted::of(task, &ours())), 0);
-        assert_eq!(kill_all(Wanted::of(other, &ours())), 1);
+        assert_eq!(kill_all(Wanted::of(task, &ours())).unwrap(), 0);
+        assert_eq!(kill_all(Wanted::of(other, &ours())).unwrap(), 1);
         bystander.wait().unwrap();
     }
 
@@ -383,12 +406,12 @@ mod tests {
         let mut plugin = begun(plugin.spawn().unwrap());
         let ours = ours();
         let wanted = Wanted { runner: Some(pid), ..Wanted::of(task, &ours) };
-        assert!(of_task(wanted).is_empty(), "it may do another task");
+        assert!(of_task(wanted).unwrap().is_empty(), "it may do another task");
         runner.kill().unwrap();
         runner.wait().unwrap();
-        assert_eq!(kill_all(wanted), 1);
+        assert_eq!(kill_all(wanted).unwrap(), 1);
         plugin.wait().unwrap();
-        assert_eq!(kill_all(wanted), 0);
+        assert_eq!(kill_all(wanted).unwrap(), 0);
     }
 
     #[test]
@@ -404,13 +427,16 @@ mod tests {
             |child: &Child| Wanted { runner: Some(pid_of(child).as_raw()), ..Wanted::of(task, &ours) };
         let (warm, other) = (runner("--link", Path::new("/")), runner("--task", Path::new("/")));
         let away = runner("--link", elsewhere.path());
-        assert_eq!(of_task(wanted(&warm)), [pid_of(&warm)]);
-        assert!(of_task(Wanted { except: &[warm.id()], ..wanted(&warm) }).is_empty(), "it has another task");
-        assert!(of_task(Wanted::of(task, &ours)).is_empty(), "the task does not name it");
+        assert_eq!(of_task(wanted(&warm)).unwrap(), [pid_of(&warm)]);
+        assert!(
+            of_task(Wanted { except: &[warm.id()], ..wanted(&warm) }).unwrap().is_empty(),
+            "it has another task"
+        );
+        assert!(of_task(Wanted::of(task, &ours)).unwrap().is_empty(), "the task does not name it");
         for others in [&other, &away] {
-            assert!(of_task(wanted(others)).is_empty(), "it works on something else");
+            assert!(of_task(wanted(others)).unwrap().is_empty(), "it works on something else");
         }
-        assert_eq!(kill_runners(wanted(&warm)), 1);
+        assert_eq!(kill_runners(wanted(&warm)).unwrap(), 1);
         let mut warm = warm;
         assert!(!warm.wait().unwrap().success());
         end(other);
@@ -435,9 +461,24 @@ mod tests {
             std::thread::yield_now();
         }
         let ours = ours();
-        assert!(of_task(Wanted { runner: Some(pid), ..Wanted::of(task, &ours) }).is_empty());
+        assert!(of_task(Wanted { runner: Some(pid), ..Wanted::of(task, &ours) }).unwrap().is_empty());
         nix::sys::signal::killpg(pid_of(&den), Signal::SIGKILL).unwrap();
         den.wait().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_taken_for_gone() {
+        let task = TaskId(ObjectId::new());
+        let ours = ours();
+        let wanted = Wanted { runner: Some(Pid::this().as_raw()), ..Wanted::of(task, &ours) };
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 0, hard).unwrap();
+        let found = [of_task(wanted).map(drop), of_task(Wanted::of(task, &ours)).map(drop)];
+        let killed = [kill_all(wanted), kill_runners(wanted)];
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert!(found.iter().all(Result::is_err), "{found:?}");
+        assert!(killed.iter().all(Result::is_err), "{killed:?}");
+        assert_eq!(kill_all(wanted).unwrap(), 0);
     }
 
     #[test]

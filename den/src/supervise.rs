@@ -2,6 +2,7 @@
 //! or node left behind.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
@@ -321,7 +322,9 @@ impl Node {
         for task in tasks {
             if !self.runners.launcher.look_at(*task) {
                 // An earlier DEN has started it.
+                // If they cannot be seen now, it is told when it renews its lease.
                 processes::of_task(Wanted::of(*task, &self.ours))
+                    .unwrap_or_default()
                     .into_iter()
                     .for_each(|process| processes::nudge(process, *task, &self.ours));
             }
@@ -344,7 +347,8 @@ impl Node {
         let has_others = self.store.has_run_beside(task).await?;
         let runner = task.pid().filter(|_| !has_others);
         let wanted = Wanted { runner, except: &except, ..Wanted::of(task.id, &self.ours) };
-        let left = processes::of_task(wanted).len();
+        let Some(left) = seen(task.id, processes::of_task(wanted)) else { return Ok(false) };
+        let left = left.len();
         if left > 0 {
             if !self.runners.deaths.since.contains_key(&(task.id, task.attempt())) {
                 tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
@@ -459,11 +463,21 @@ async fn await_death(wanted: Wanted<'_>, attempt: Option<i64>, deaths: &mut Deat
             true => processes::kill_all(wanted),
             false => processes::kill_runners(wanted),
         };
+        let Some(left) = seen(wanted.task, left) else {
+            // Those that could not be seen were not killed.
+            deaths.since.remove(&run);
+            return false;
+        };
         if let Some(may_end) = deaths.may_end(run, left, now) {
             return may_end;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// What the system tells of the processes of a task. `None`: it does not, and is to be asked again in the next pass.
+fn seen<T>(task: TaskId, told: io::Result<T>) -> Option<T> {
+    told.inspect_err(|error| tracing::warn!(%task, %error, "cannot see which processes it has left")).ok()
 }
 
 /// Logs what became of a run that was ended.
@@ -493,6 +507,8 @@ fn describe(exit: &Exit) -> String {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -519,6 +535,18 @@ mod tests {
         deaths.pass_begins(at + FORGOTTEN_AFTER * 2);
         assert!(deaths.since.is_empty());
         assert!(DEATH_TAKES > GUARD_TAKES, "a plugin whose guard is dead, too, is killed");
+    }
+
+    #[tokio::test]
+    async fn a_run_is_not_over_while_nobody_can_see_its_processes() {
+        let (task, ours) = (TaskId([1; 12].into()), processes::Ours::of(0, None));
+        let mut deaths = Deaths::default();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 0, hard).unwrap();
+        let is_over = await_death(Wanted::of(task, &ours), Some(1), &mut deaths).await;
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert!(!is_over && deaths.since.is_empty());
+        assert!(await_death(Wanted::of(task, &ours), Some(1), &mut deaths).await);
     }
 
     #[test]

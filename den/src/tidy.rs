@@ -207,7 +207,7 @@ impl Node {
             }
             let Some(stored) = without_run.iter().find(|stored| stored.id == task) else { continue };
             // In this order: a runner makes its folder before it starts its task.
-            if !processes::of_task(Wanted::of(task, &self.ours)).is_empty() {
+            if processes::of_task(Wanted::of(task, &self.ours)).map_or(true, |left| !left.is_empty()) {
                 continue;
             }
             // It may have died after it had stored its result, and before it had tidied up.

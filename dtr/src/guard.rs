@@ -430,12 +430,15 @@ impl Guarded {
             process != self.guard.0.process && lock(&THERE).contains(&process)
         };
         loop {
-            let mut remains = Processes::now().descendants(Pid::this(), of_another);
-            remains.retain(|process| !self.marks.is_empty() && family::marks(process.pid) == self.marks);
-            if remains.is_empty() || Instant::now() > until {
+            let remains = Processes::now().map(|all| {
+                let mut remains = all.descendants(Pid::this(), of_another);
+                remains.retain(|process| !self.marks.is_empty() && family::marks(process.pid) == self.marks);
+                remains
+            });
+            if remains.as_ref().is_ok_and(Vec::is_empty) || Instant::now() > until {
                 return;
             }
-            for process in remains {
+            for process in remains.unwrap_or_default() {
                 let _gone = kill(process.pid, Signal::SIGKILL);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io, thread};
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
 use tokio::runtime::{Builder, Runtime};
@@ -50,6 +51,13 @@ pub fn runtime() -> io::Result<Runtime> {
     let _ended = thread::Builder::new().spawn(|| ())?.join();
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)
+}
+
+/// Whether what was to be read of a process is not there, or not for us to see: it is gone, or another user's. Other errors (too many files are
+/// open, there is no memory) say nothing of it.
+pub fn is_out_of_sight(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+        || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 /// The user who has started a process, by its folder in `/proc`, whatever rights it has got since.

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
+use std::{fs, io};
 
+use disbatch_core::process::is_out_of_sight;
 use nix::unistd::Pid;
 use rustix::param::clock_ticks_per_second;
 
@@ -36,18 +37,24 @@ pub type Marks = Vec<Vec<u8>>;
 pub struct Processes(HashMap<i32, Vec<(Process, bool)>>);
 
 impl Processes {
-    /// The processes at this moment. None if `/proc` cannot be read.
-    pub fn now() -> Self {
+    /// The processes at this moment.
+    ///
+    /// # Errors
+    /// The system does not tell, and may do so later.
+    pub fn now() -> io::Result<Self> {
         let mut children: HashMap<i32, Vec<(Process, bool)>> = HashMap::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        for entry in fs::read_dir("/proc")? {
+            let entry = entry?;
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // It may be gone by now.
-            let Ok(stat) = fs::read(entry.path().join("stat")) else { continue };
+            let stat = match fs::read(entry.path().join("stat")) {
+                Err(error) if is_out_of_sight(&error) => continue,
+                stat => stat?,
+            };
             let Some((state, parent, started)) = read_stat(&stat) else { continue };
             let alive = !matches!(state, b'Z' | b'X');
             children.entry(parent).or_default().push((Process { pid: Pid::from_raw(pid), started }, alive));
         }
-        Self(children)
+        Ok(Self(children))
     }
 
     /// What the children of `parent` carry that were there before this time, and are none of `except`.
@@ -186,6 +193,8 @@ fn read_stat(stat: &[u8]) -> Option<(u8, i32, u64)> {
 mod tests {
     use std::process::Command;
 
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -270,11 +279,20 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_seen_is_not_taken_for_gone() {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 0, hard).unwrap();
+        let seen = Processes::now();
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert!(seen.is_err(), "{seen:?}");
+    }
+
+    #[test]
     fn children_are_found_while_they_live_unless_they_are_foreign() {
         let mut child = Command::new("sleep").arg("1000").env("DISBATCH_ATTEMPT", "3").spawn().unwrap();
         let pid = Pid::from_raw(child.id().try_into().unwrap());
         let found = |foreign: &dyn Fn(&Process) -> bool| {
-            let all = Processes::now().descendants(Pid::this(), foreign);
+            let all = Processes::now().unwrap().descendants(Pid::this(), foreign);
             all.iter().any(|process| process.pid == pid)
         };
         assert!(found(&|_| false));

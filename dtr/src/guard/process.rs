@@ -166,10 +166,18 @@ impl Guard {
                 at += 1;
                 continue;
             }
+            let left = match others && !ward.was_to_end() {
+                true => self.family(ward).and_then(|family| Ok(Some((family, Processes::now()?)))),
+                false => Ok(None),
+            };
+            let Ok(left) = left else {
+                // Otherwise it would be taken for the next plugin's.
+                at += 1;
+                continue;
+            };
             let mut ward = self.wards.remove(at);
-            if others && !ward.was_to_end() {
-                let family = self.family(&ward);
-                let living = Processes::now().descendants(Pid::this(), |_| false);
+            if let Some((family, living)) = left {
+                let living = living.descendants(Pid::this(), |_| false);
                 self.left.keep_only(&living, marks);
                 self.left.add(family, &ward.marks);
             }
@@ -188,11 +196,12 @@ impl Guard {
     }
 
     fn is_over(&self, ward: &Ward) -> bool {
+        let is_gone = || self.family(ward).is_ok_and(|family| family.is_empty());
         ward.ended.is_some()
             && match ward.killing_since {
-                None if ward.ordered => self.family(ward).is_empty(),
+                None if ward.ordered => is_gone(),
                 None => !ward.is_stopping(),
-                Some(since) => boot_time().saturating_sub(since) > KILL_LIMIT || self.family(ward).is_empty(),
+                Some(since) => boot_time().saturating_sub(since) > KILL_LIMIT || is_gone(),
             }
     }
 
@@ -201,10 +210,10 @@ impl Guard {
     /// They are the plugin's descendants, and those that have lost their parents and so became this process's children:
     /// not other plugins, nor what earlier ones have left running, nor what comes from these. See [`is_foreign`].
     /// What tasks of a warm plugin have left is not known; what was adopted before this plugin began is of that kind.
-    fn family(&self, of: &Ward) -> Vec<Process> {
+    fn family(&self, of: &Ward) -> io::Result<Vec<Process>> {
         let others: Vec<Kin<'_>> =
             self.wards.iter().filter(|ward| ward.pid != of.pid).map(Ward::kin).collect();
-        let processes = Processes::now();
+        let processes = Processes::now()?;
         let wards: Vec<Pid> = self.wards.iter().map(|ward| ward.pid).collect();
         let kin = of.kin();
         let before = processes.marks_before(kin.born, Pid::this(), &wards);
@@ -216,7 +225,7 @@ impl Guard {
                     || (carried != kin.marks && before.contains(&carried))
                     || is_foreign((child, carried.as_slice()), kin, &others, &self.left))
         };
-        processes.descendants(Pid::this(), foreign)
+        Ok(processes.descendants(Pid::this(), foreign))
     }
 
     fn strike(&self, ward: &Ward) {
@@ -227,7 +236,8 @@ impl Guard {
         if let Some(group) = &ward.group {
             group.kill();
         }
-        for process in self.family(ward) {
+        // Those that cannot be seen now are looked for again.
+        for process in self.family(ward).unwrap_or_default() {
             let _gone = kill(process.pid, Signal::SIGKILL);
         }
     }

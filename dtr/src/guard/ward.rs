@@ -135,7 +135,7 @@ fn watched(
 fn end(child: &mut Child, pid: Pid) -> io::Result<()> {
     // It starts no more, and what it has started is below it as long as it is there.
     let _gone = kill(pid, Signal::SIGSTOP);
-    let family = Processes::now().descendants(pid, |_| false);
+    let family = Processes::now().map(|all| all.descendants(pid, |_| false)).unwrap_or_default();
     let _gone = killpg(pid, Signal::SIGKILL);
     for process in family {
         let _gone = kill(process.pid, Signal::SIGKILL);
