@@ -370,8 +370,12 @@ pub(crate) fn unchanged_since(limit: Document) -> Document {
         ],
         "default": "$$NOW",
     } };
-    let noted = doc! { "$cond": [
+    doc! { "$lte": [{ "$max": [changed, last_noted()] }, limit] }
+}
+
+/// The time of the last entry of a task's history, by the server's clock. Null: there is none.
+pub(super) fn last_noted() -> Document {
+    doc! { "$cond": [
         { "$isArray": "$history" }, { "$arrayElemAt": ["$history.at", -1] }, Bson::Null,
-    ] };
-    doc! { "$lte": [{ "$max": [changed, noted] }, limit] }
+    ] }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 
+use super::archive::{last_noted, server_time_before};
 use super::aside::Unfit;
 use super::commit::{Commit, note_of as commit_note};
 use super::external::{DETACHED, attached, unheard};
@@ -67,7 +68,8 @@ impl Buried {
 
 impl Store {
     /// Orphans the tasks of `node` that were claimed without a lease more than five minutes ago and never
-    /// started. Returns how many. Old documents hold the time as epoch seconds; those count too.
+    /// started, by its clock and, where their history tells, by the server's. Returns how many. Old documents hold the time as epoch
+    /// seconds; those count too.
     #[operation]
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
         let update =
@@ -346,9 +348,13 @@ pub fn unleased_limit(queue: &Queue) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())
 }
 
+/// `now`: the time of the host that has written `mtime`. Its clock may have been put forward since, but then the server's was not.
 pub(super) fn stale_claims(node: &NodeName, now: DateTime) -> Document {
     let limit = long_ago(now, CLAIM_EXPIRES_AFTER);
-    doc! { "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit) }
+    doc! {
+        "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit),
+        "$expr": { "$lte": [last_noted(), server_time_before("$$NOW", CLAIM_EXPIRES_AFTER)] },
+    }
 }
 
 impl Run {

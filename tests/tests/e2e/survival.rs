@@ -85,8 +85,11 @@ async fn claims_older_than_five_minutes_are_orphaned_and_younger_ones_are_not() 
     let young_integer = world.claimed(queue, doc! {}, "n1").await?;
     let of_another_node = world.claimed(queue, doc! {}, "n2").await?;
     let running = world.claimed(queue, doc! {}, "n1").await?;
-    world.set(old, doc! { "mtime": ago(301) }).await?;
-    world.set(old_integer, doc! { "mtime": now / 1000 - 301 }).await?;
+    let put_forward = world.claimed(queue, doc! {}, "n1").await?;
+    world.set(old, doc! { "mtime": ago(301), "history": [{ "at": ago(301) }] }).await?;
+    world.set(old_integer, doc! { "mtime": now / 1000 - 301, "history": Bson::Null }).await?;
+    // The server's clock, by which the history goes, was not.
+    world.set(put_forward, doc! { "mtime": ago(301), "history": [{ "at": ago(0) }] }).await?;
     world.set(young, doc! { "mtime": ago(200) }).await?;
     world.set(young_integer, doc! { "mtime": now / 1000 - 200 }).await?;
     world.set(of_another_node, doc! { "mtime": ago(1000) }).await?;
@@ -98,7 +101,7 @@ async fn claims_older_than_five_minutes_are_orphaned_and_younger_ones_are_not() 
         assert_eq!(task.get_str("node")?, "n1");
     }
     always("the others are left alone", Duration::from_secs(2), || async {
-        let claimed = [young, young_integer, of_another_node];
+        let claimed = [young, young_integer, of_another_node, put_forward];
         let mut as_before = world.status(running).await? == 0;
         for id in claimed {
             as_before &= world.status(id).await? == -1;

@@ -74,6 +74,10 @@ async fn a_look_tells_what_there_is_to_do_and_what_was_done_is_gone() -> anyhow:
     // Claimed long ago without a lease.
     let claimed = doc! { "status": -1, "node": "n1", "lease_until": Bson::Null, "mtime": ago(&world, 301) };
     world.set(task, claimed).await?;
+    let occupied = Outlook { occupied: true, ..nothing.clone() };
+    assert_eq!(outlook(&world, &[]).await?, occupied, "by the server's clock it was changed a moment ago");
+    assert_eq!(store.orphan_stale_claims(&node).await?, 0);
+    world.set(task, doc! { "history": [{ "at": ago(&world, 301) }] }).await?;
     let stale = Outlook { occupied: true, stale_claims: true, ..nothing.clone() };
     assert_eq!(outlook(&world, &[]).await?, stale);
     assert_eq!(store.orphan_stale_claims(&node).await?, 1);
