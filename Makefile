@@ -21,7 +21,7 @@ DEMO_DATA := .disbatch/demo
 # That of a version manager is a shell script, which takes longer than most plugins of the tests.
 REAL_PYTHON := PATH="$$(dirname "$$(python3 -c 'import sys; print(sys.executable)')"):$$PATH"
 # Tests wait for seconds more often than they compute.
-TESTS_AT_ONCE := NEXTEST_TEST_THREADS=$${NEXTEST_TEST_THREADS:-$$(($$(nproc) + 2))}
+TESTS_AT_ONCE := NEXTEST_TEST_THREADS=$${NEXTEST_TEST_THREADS:-$$(($$(nproc) + 3))}
 
 .DEFAULT_GOAL := help
 .PHONY: help prepare prepare-browser prepare-clients release dist check-packages mdbook docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data

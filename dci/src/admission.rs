@@ -106,7 +106,8 @@ pub async fn shown(state: &State, who: &Who) -> Result<Vec<RuleState>, HttpError
     let seen: Vec<Rule> = rules.iter().filter(|rule| sees(who, &rule.scope, &queues)).cloned().collect();
     let sees_all = who.is_everywhere(Role::Viewer);
     let shown = futures::stream::iter(seen).map(|rule| {
-        let is_whole = sees_all || rule.scope != Scope::All;
+        // An owner's tasks may be in queues that are not for this token.
+        let is_whole = sees_all || matches!(rule.scope, Scope::Queue(_) | Scope::Tenant(_));
         show(state, (rule, is_whole), &names, now)
     });
     shown.buffered(AT_ONCE).try_collect().await

@@ -100,12 +100,14 @@ pub async fn settings(
     Ok((Some(settings), given.paused()))
 }
 
-/// Whether secure parameters that are kept would be told to something else: params may say whom a plugin talks to.
+/// Whether secure parameters that are kept would be told to something else: params may say whom a plugin talks to, and files what it runs.
 fn would_tell(before: &Settings, after: &Settings) -> bool {
     let sealed = &before.options.secure_params;
     sealed.is_some()
         && *sealed == after.options.secure_params
-        && (before.params != after.params || before.options.steps != after.options.steps)
+        && (before.params != after.params
+            || before.options.steps != after.options.steps
+            || before.options.files != after.options.files)
 }
 
 /// The queue that a request gives, by name or id, if whoever asks may submit tasks to it.

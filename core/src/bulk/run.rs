@@ -367,7 +367,13 @@ impl Store {
         }
         // The task after all elements has the array open for a while when it is reset: as long as this job runs is enough.
         self.hold_array(array.id, job.id).await?;
-        let error = |(id, _): &(TaskId, _)| doc! { "id": id, "error": "it runs, or is about to: it does not wait again" };
+        // Whoever sees the job sees the queue of the array, and need not see others.
+        let error = |(id, queue): &(TaskId, QueueId)| match *queue == array.queue {
+            true => doc! { "id": id, "error": "it runs, or is about to: it does not wait again" },
+            false => {
+                doc! { "id": array.id, "error": "one that comes after it, in another queue, runs or is about to: it does not wait again" }
+            }
+        };
         let most = usize::try_from(ERRORS).unwrap_or(0);
         let busy = plan.busy.iter().filter(|(_, queue)| rerun.queues.contains(queue));
         let mut errors: Vec<Document> = busy.take(most).map(error).collect();

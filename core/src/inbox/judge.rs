@@ -194,6 +194,10 @@ impl Store {
         if let Err(over) = within_budget(options, std::slice::from_ref(params)) {
             return Ok(Some(Refusal::of(&over.into())));
         }
+        if options.files.is_some() && options.tenant.is_none() && !producer.may_use_files_of_nobody() {
+            let why = "file sets of no tenant are for producers of all queues";
+            return Ok(Some(Refusal::new("files", why)));
+        }
         let plugin = queue.plugin_name().ok().flatten();
         if let Some(refusal) = self.foreign_step(producer, options, plugin.as_ref()).await? {
             return Ok(Some(refusal));

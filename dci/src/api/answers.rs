@@ -75,11 +75,12 @@ pub async fn awaiting(state: &State, id: TaskId) -> Result<(Task, Awaiting), Htt
     Err(not_awaited(status, task.get_document(ANSWER).ok()))
 }
 
-/// Whether somebody may answer. Whoever may, can also see the task.
+/// Whether somebody may answer. Whoever may, can also see the task. A token that may only read does not answer in the name of its user.
 async fn check(state: &State, who: &Who, task: &Task, awaiting: &Awaiting) -> Result<(), HttpError> {
-    if who.via == Via::OpenDoor
-        || awaiting.may_be_answered_by(who.name.as_deref(), role(state, who, task).await?)
-    {
+    let role = role(state, who, task).await?;
+    let only_reads = matches!(who.via, Via::Token { .. }) && role < Some(Role::Submitter);
+    let user = who.name.as_deref().filter(|_| !only_reads);
+    if who.via == Via::OpenDoor || awaiting.may_be_answered_by(user, role) {
         return Ok(());
     }
     Err(HttpError::forbidden(format!("this is to be answered by {}", awaiting.who_in_words())))

@@ -69,6 +69,19 @@ async fn those_may_answer_whom_the_question_names_and_once() -> anyhow::Result<(
         let task = stored(&world, id).await?;
         ensure!(task.get_i32("status")? == -2 && !task.contains_key("awaiting"), "{task}");
     }
+    // A token that may only read does not answer in the name of its user, and one that may submit does.
+    for (role, expected) in [("viewer", 403), ("submitter", 200)] {
+        let id = asking(&world, mine, doc! { "who": ["operator"] }).await?;
+        let token = json!({ "name": role, "role": role, "days": 1 });
+        let made = world.request(Method::POST, "/account/tokens", Some("operator")).json(&token);
+        let made: Value = made.send().await?.json().await?;
+        let token = made["token"].as_str().context("no token")?;
+        for (path, body) in [("answer/link", json!({})), ("answer", go())] {
+            let asked = world.server.request(Method::POST, &format!("/tasks/{id}/{path}")).bearer_auth(token);
+            let status = asked.json(&body).send().await?.status().as_u16();
+            ensure!(status == expected, "{role} {path}: {status}");
+        }
+    }
     // Of a queue that they cannot see, nobody is told anything.
     let hidden = asking(&world, world.other.0, doc! { "who": ["guest"] }).await?;
     ensure!(answer(&world, hidden, Some("guest"), &go()).await?.0 == 404);

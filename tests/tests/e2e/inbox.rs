@@ -410,6 +410,8 @@ async fn a_task_is_seen_and_waited_for_before_it_is_moved() -> anyhow::Result<()
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     let id = put(&world, queue, doc! { "queue": "q", "by": "shop" }).await?;
     let refused = put(&world, queue, doc! { "queue": "q" }).await?;
+    let with_files = doc! { "files": { "input": { "name": "x" } } };
+    let with_files = put(&world, queue, doc! { "queue": "q", "by": "shop", "options": with_files }).await?;
     let shown = dci.get(&format!("/tasks/{id}")).await?;
     assert_eq!(
         (&shown["status"], &shown["inbox"], &shown["owner"]),
@@ -437,6 +439,9 @@ async fn a_task_is_seen_and_waited_for_before_it_is_moved() -> anyhow::Result<()
     assert_eq!((&ran?["status"], &cancelled?["status"]), (&json!(1), &json!(-5)));
     let shown = dci.get(&format!("/tasks/{refused}")).await?;
     assert_eq!(shown["refused"], json!({ "by": "producer", "reason": "by is missing" }));
+    dci.get(&format!("/tasks/{with_files}/wait?.timeout=60")).await?;
+    let shown = dci.get(&format!("/tasks/{with_files}")).await?;
+    assert_eq!(shown["refused"]["by"], "files", "{shown}");
     assert!(dci.get(&format!("/tasks/{id}")).await?.get("inbox").is_none());
     let told = dci.get(&format!("/tasks/{refused}/explain")).await?;
     assert!(

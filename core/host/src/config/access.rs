@@ -152,6 +152,11 @@ impl Producer {
         let is_own = queue.tenant().is_none_or(|tenant| self.tenant.as_deref() == Some(tenant));
         self.is_anybody || (is_listed && is_own)
     }
+
+    /// Whether its tasks may have file sets of no tenant, which those of all queues share.
+    pub fn may_use_files_of_nobody(&self) -> bool {
+        self.queues.is_none()
+    }
 }
 
 #[cfg(test)]
