@@ -5,9 +5,10 @@
 
 pub mod answers;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use actix_web::ResponseError;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
@@ -62,6 +63,8 @@ pub struct Allowance {
     budget: Arc<Budget>,
     is_known: AtomicBool,
     taken: AtomicUsize,
+    /// Why it was not given something that it asked for.
+    refused: OnceLock<HttpError>,
     place: Option<Arc<Place>>,
 }
 
@@ -74,13 +77,22 @@ pub async fn of_stranger(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    let Some(state) = request.app_data::<Data<State>>() else { return next.call(request).await };
+    let Some(state) = request.app_data::<Data<State>>() else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
     let budget = Arc::clone(&state.budget);
     let place = request.request().conn_data::<Arc<Place>>().cloned();
-    let allowance = Allowance { budget, is_known: AtomicBool::new(false), taken: AtomicUsize::new(0), place };
-    let answer = Box::pin(ALLOWANCE.scope(Arc::new(allowance), next.call(request)));
+    let allowance = Arc::new(Allowance::of(budget, place));
+    let answer = Box::pin(ALLOWANCE.scope(Arc::clone(&allowance), next.call(request)));
     // If the client leaves, the answer is dropped.
-    Attended::new(answer).await
+    let answer = Attended::new(answer).await?;
+    // What there was no memory to read looks like something wrong to whoever reads it.
+    Ok(match allowance.refused.get() {
+        Some(refused) if answer.status() == StatusCode::BAD_REQUEST => {
+            answer.into_response(refused.error_response()).map_into_right_body()
+        }
+        _ => answer.map_into_left_body(),
+    })
 }
 
 /// It is known who sends the request that is being worked on, and with it whose the connection is. Called before anything of its body is
@@ -145,6 +157,19 @@ pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, HttpError> {
 }
 
 impl Allowance {
+    /// That of a stranger.
+    fn of(budget: Arc<Budget>, place: Option<Arc<Place>>) -> Self {
+        let (is_known, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { budget, is_known, taken, refused: OnceLock::new(), place }
+    }
+
+    /// Takes so many bytes, or remembers why it cannot.
+    fn take(&self, bytes: usize) -> Result<(), HttpError> {
+        self.try_take(bytes).inspect_err(|refused| {
+            self.refused.get_or_init(|| refused.clone());
+        })
+    }
+
     fn limits(&self) -> Limits {
         if self.is_known.load(Ordering::Relaxed) { KNOWN } else { STRANGER }
     }
@@ -157,7 +182,7 @@ impl Allowance {
         }
     }
 
-    fn take(&self, bytes: usize) -> Result<(), HttpError> {
+    fn try_take(&self, bytes: usize) -> Result<(), HttpError> {
         let most = self.limits().memory;
         if self.taken.load(Ordering::Relaxed).saturating_add(bytes) > most {
             let message = format!(
@@ -283,12 +308,9 @@ mod tests {
     use super::*;
 
     fn allowance(budget: &Arc<Budget>, is_known: bool) -> Allowance {
-        Allowance {
-            budget: Arc::clone(budget),
-            is_known: AtomicBool::new(is_known),
-            taken: AtomicUsize::new(0),
-            place: None,
-        }
+        let allowance = Allowance::of(Arc::clone(budget), None);
+        allowance.is_known.store(is_known, Ordering::Relaxed);
+        allowance
     }
 
     fn taken(budget: &Budget) -> (usize, usize) {

@@ -11,7 +11,7 @@ use disbatch_wire::bulk as wire;
 use disbatch_wire::options::field_names;
 use serde_json::{Map, Value};
 
-use crate::access::{Who, may_bulk};
+use crate::access::{Sight, Who, may_bulk};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::params::Params;
@@ -39,8 +39,8 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
             *given = format!("{text}Z");
         }
     }
-    let filter = filter(state, action, &fields).await?;
     let who = Who::of(http)?;
+    let filter = filter(state, &who, action, &fields).await?;
     let queue = match filter.queue {
         Some(Queues::One(queue)) => Some(queue),
         Some(Queues::All) | None => None,
@@ -83,7 +83,12 @@ fn filter_fields(params: &Params) -> Result<Map<String, Value>, HttpError> {
     Ok(all.filter(|(_, value)| !is_unset(value)).collect())
 }
 
-async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> Result<BulkFilter, HttpError> {
+async fn filter(
+    state: &State,
+    who: &Who,
+    action: Action,
+    fields: &Map<String, Value>,
+) -> Result<BulkFilter, HttpError> {
     let statuses = fields.get("status").map(statuses).transpose()?.unwrap_or_default();
     let older_than = fields.get("older_than").map(seconds).transpose()?;
     let ids = fields.get("ids").map(ids).transpose()?;
@@ -95,7 +100,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         .map(|name| fields.get(name).map(|value| values::wanted_tags(name, value)).transpose());
     let (tags, any_tags) = (tags?.unwrap_or_default(), any_tags?.unwrap_or_default());
     let schedule = match text("schedule")? {
-        Some(name) => Some(schedule(state, &name).await?),
+        Some(name) => Some(schedule(state, who, &name).await?),
         None => None,
     };
     let queue = match fields.get("queue") {
@@ -136,13 +141,17 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     })
 }
 
-/// A schedule that has been deleted may still have tasks, so an id need not be one of a schedule that there is.
-pub async fn schedule(state: &State, name: &str) -> Result<ObjectId, HttpError> {
+/// A schedule that has been deleted may still have tasks, so an id need not be one of a schedule that there is. Names of those that somebody may
+/// not see are none to them.
+pub async fn schedule(state: &State, who: &Who, name: &str) -> Result<ObjectId, HttpError> {
     let selector = Selector::parse(name);
     if let Selector::Id(id) = selector {
         return Ok(id);
     }
-    let found = state.store.find_schedule(&selector).await?;
+    let reach = who.reach(Role::Viewer);
+    let (found, sight) =
+        futures::try_join!(state.store.find_schedule(&selector), Sight::of(&state.store, &reach))?;
+    let found = found.filter(|schedule| sight.sees(Some(schedule.settings.queue)));
     found.map(|schedule| schedule.id.0).ok_or_else(|| HttpError::bad_request(format!("no schedule '{name}'")))
 }
 

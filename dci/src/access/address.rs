@@ -46,6 +46,13 @@ pub fn is_from_proxy(request: &HttpRequest, proxy: &Proxy) -> bool {
     request.peer_addr().is_some_and(|peer| proxy.is_at(peer.ip()))
 }
 
+/// Whether somebody has passed the request on whom the configuration does not name: where it comes from is not known then.
+pub fn is_passed_on(request: &HttpRequest, proxy: Option<&Proxy>) -> bool {
+    let says_so =
+        ["forwarded", "x-forwarded-for", "x-real-ip"].map(|name| request.headers().contains_key(name));
+    says_so.contains(&true) && !proxy.is_some_and(|proxy| is_from_proxy(request, proxy))
+}
+
 pub fn is_encrypted(request: &HttpRequest, proxy: Option<&Proxy>) -> bool {
     let by_proxy = || {
         let scheme = request.headers().get("x-forwarded-proto").and_then(|value| value.to_str().ok());
@@ -82,6 +89,20 @@ mod tests {
         assert_eq!(client("10.0.0.1", &["é, 198.51.100.1:4711"]), "198.51.100.1");
         assert_eq!(client("10.0.0.1", &["198.51.100.1, rubbish"]), "10.0.0.1");
         assert_eq!(client("10.0.0.1", &[]), "10.0.0.1");
+    }
+
+    #[test]
+    fn a_proxy_that_is_not_named_is_noticed() {
+        let request = |peer: &str, header: &'static str| {
+            let peer = format!("{peer}:1").parse().unwrap();
+            TestRequest::get().peer_addr(peer).insert_header((header, "198.51.100.1")).to_http_request()
+        };
+        for header in ["Forwarded", "X-Forwarded-For", "X-Real-IP"] {
+            assert!(is_passed_on(&request("127.0.0.1", header), None));
+            assert!(is_passed_on(&request("127.0.0.1", header), Some(&proxy())));
+            assert!(!is_passed_on(&request("10.0.0.1", header), Some(&proxy())));
+        }
+        assert!(!is_passed_on(&request("127.0.0.1", "Accept"), None));
     }
 
     #[test]

@@ -123,9 +123,10 @@ fn unknown() -> HttpError {
     HttpError::unauthorized("this needs the header 'Authorization: Bearer TOKEN' with the token of the task")
 }
 
-/// Whether a request comes from this host or a private network.
+/// Whether a request is known to come from this host or a private network.
 fn is_near(request: &HttpRequest, state: &State) -> bool {
-    address::of(request, state.access.proxy.as_ref()).is_some_and(is_private)
+    let proxy = state.access.proxy.as_ref();
+    !address::is_passed_on(request, proxy) && address::of(request, proxy).is_some_and(is_private)
 }
 
 fn is_private(address: IpAddr) -> bool {

@@ -129,7 +129,7 @@ async fn read(state: &State, who: &Who, params: &Params) -> Result<(FeedFilter, 
         (known.iter().map(|queue| queue.id).collect(), tenants)
     });
     let schedule = match &search.schedule {
-        Some(name) => Some(bulk::schedule(state, &name.0).await?),
+        Some(name) => Some(bulk::schedule(state, who, &name.0).await?),
         None => None,
     };
     let filter = FeedFilter {

@@ -29,7 +29,7 @@ use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
 use disbatch_core::tags::{INDEX, TagIndex};
 
-use crate::access::{Who, viewer};
+use crate::access::{Sight, Who, viewer};
 use crate::api::{explain, task, task_actions};
 use crate::error::HttpError;
 use crate::openapi::{EventStream, OfFixed};
@@ -173,7 +173,12 @@ async fn look(
     };
     let schedule = async {
         match task.get_object_id("schedule") {
-            Ok(id) => store.find_schedule(&Selector::Id(id)).await.map_err(HttpError::from),
+            Ok(id) => {
+                let id = Selector::Id(id);
+                let (found, sight) = futures::try_join!(store.find_schedule(&id), Sight::of(store, reach))?;
+                // One of another queue may have been of this one.
+                Ok::<_, HttpError>(found.filter(|schedule| sight.sees(Some(schedule.settings.queue))))
+            }
             Err(_) => Ok(None),
         }
     };

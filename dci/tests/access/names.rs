@@ -40,6 +40,21 @@ async fn who_is_limited_is_not_told_which_names_there_are() -> anyhow::Result<()
     assert_eq!(post(&world, "foreman", "/schedules/weekly", renamed.clone()).await?, refused);
     assert_eq!(post(&world, "operator", "/schedules/weekly", renamed).await?.0, 409);
 
+    let of_schedule =
+        |name: &str| json!({ "action": "cancel", "filter": { "queue": "ours", "schedule": name } });
+    let followed = async |user, name: &str| {
+        let path = format!("/events?schedule={name}");
+        anyhow::Ok(world.request(Method::GET, &path, Some(user)).send().await?.status().as_u16())
+    };
+    for name in ["nightly", "nowhere"] {
+        let (status, told) = post(&world, "foreman", "/bulk", of_schedule(name)).await?;
+        assert!(status == 400 && told.contains(&format!("no schedule '{name}'")), "{status} {told}");
+        assert_eq!(followed("foreman", name).await?, 400, "{name}");
+    }
+    assert_eq!(post(&world, "foreman", "/bulk", of_schedule("weekly")).await?.0, 202);
+    assert_eq!(post(&world, "operator", "/bulk", of_schedule("nightly")).await?.0, 202);
+    assert_eq!((followed("foreman", "weekly").await?, followed("operator", "nightly").await?), (200, 200));
+
     let of = |tenant: Value| json!({ ".tenant": tenant });
     assert_eq!(post(&world, "submitter", "/files/letters", of(json!("other"))).await?.0, 201);
     assert_eq!(post(&world, "acme", "/files/letters", of(Value::Null)).await?, refused);

@@ -112,6 +112,12 @@ async fn one_request_takes_four_times_the_longest_body() -> anyhow::Result<()> {
         assert_eq!(status(JSON, body).await?, expected);
     }
     assert_eq!(status(FORM, "a&".repeat(LIMIT / 2)).await?, 413);
+    // What is wrong with a text in a field is 400, and this is not.
+    for (items, expected) in [(format!("[{}]", objects(LIMIT / 2)), 413), ("[".repeat(9), 400)] {
+        let body = format!("{{\"queue\":\"q\",\"params\":{{}},\".array\":{items:?}}}");
+        let answer = post(&client, &server, "/tasks", JSON, body).await?;
+        assert_eq!(answer.status(), expected, "{}", answer.text().await?);
+    }
     let grown = server.peak()? - before;
     assert!(grown < 64 * MIB + BESIDES, "{} MiB", grown / MIB);
     Ok(())

@@ -1,6 +1,7 @@
 //! `POST /ui/queues/:id/tasks`: tasks from the forms of a queue's page, with or without script.
 
 use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use disbatch_core::arrays::{Array, NewArray};
 use disbatch_core::metrics::labels::Refusal;
@@ -106,6 +107,7 @@ fn of_text(text: &str) -> Result<Vec<Value>, HttpError> {
     match crate::allowance::json(text) {
         Ok(Value::Array(items)) => return Ok(items),
         Ok(value) => return Ok(vec![value]),
+        Err(error) if error.status() != StatusCode::BAD_REQUEST => return Err(error),
         Err(error) if text.trim().lines().count() < 2 => {
             return Err(HttpError::bad_request(format!("this is not JSON: {error}")));
         }

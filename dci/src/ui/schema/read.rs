@@ -1,5 +1,6 @@
 //! From a filled form to parameters.
 
+use actix_web::http::StatusCode;
 use serde_json::{Map, Number as JsonNumber, Value};
 
 use super::{Choice, Field, Kind, Lines, Number, Problem, Text, type_words};
@@ -159,6 +160,7 @@ fn json(types: &[&'static str], given: &str) -> Said {
     let allows = |name: &str| types.is_empty() || types.contains(&name);
     match crate::allowance::json::<Value>(given) {
         Ok(value) if type_of(&value).iter().any(|name| allows(name)) => Ok(Some(value)),
+        Err(error) if error.status() != StatusCode::BAD_REQUEST => Err(error.to_string()),
         // Words that happen to be JSON of another kind.
         Ok(_) | Err(_) if allows("string") => Ok(Some(Value::from(given))),
         Ok(_) => Err(format!("must be {} as JSON", type_words(types))),
