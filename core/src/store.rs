@@ -293,6 +293,15 @@ impl Store {
         Ok(())
     }
 
+    /// Comes back when a majority has all that the server has now, which is never while nothing can be written. Changes nothing.
+    #[operation]
+    pub async fn reach_majority(&self) -> Result<(), StoreError> {
+        let (nodes, nobody) = (self.nodes(), doc! { "_id": ObjectId::new() });
+        let update = nodes.update_one(nobody, doc! { "$set": { "node": Bson::Null } });
+        update.write_concern(WriteConcern::majority()).await?;
+        Ok(())
+    }
+
     /// The time by the server's clock.
     #[operation]
     pub async fn server_time(&self) -> Result<DateTime, StoreError> {

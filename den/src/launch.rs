@@ -192,8 +192,9 @@ impl Launcher {
         let idle = self.idle.iter().position(of_pid).map(|at| self.idle.remove(at));
         let open = || {
             let lanes = work.known.lanes.as_ref()?;
-            let of_pid = self.processes.iter().find(|(_, process)| process.pid == pid);
-            of_pid.filter(|(_, process)| process.room(lanes) > 0).map(|(serial, _)| *serial)
+            // One that has ended and was not noticed may have had the same number.
+            let of_pid = self.processes.iter().filter(|(_, process)| process.pid == pid);
+            of_pid.filter(|(_, process)| process.room(lanes) > 0).map(|(serial, _)| *serial).max()
         };
         let gone = |work: Box<Work>| Box::new((work.claim, io::Error::other("its runner has gone")));
         match idle.or_else(open) {

@@ -144,7 +144,7 @@ impl Vitals {
         let last = Arc::clone(&came_round);
         let watch = service_manager::watch(async move || {
             let last = *lock(&last);
-            is_well(last, || store.ping()).await
+            is_well(last, || store.reach_majority()).await
         });
         let watch = AbortOnDropHandle::new(tokio::spawn(watch));
         Self { came_round, is_ready: false, _watch: watch }
@@ -162,12 +162,12 @@ impl Vitals {
     }
 }
 
-/// Whether the loop goes on, or does not because the database is away.
-async fn is_well<P, T, E>(came_round: Instant, ping: impl FnOnce() -> P) -> bool
+/// Whether the loop goes on, or does not because the database is away: one that answers and writes nothing holds it up, too.
+async fn is_well<P, T, E>(came_round: Instant, write: impl FnOnce() -> P) -> bool
 where
     P: Future<Output = Result<T, E>>,
 {
-    came_round.elapsed() < SUSPICIOUS || !matches!(timeout(ANSWER, ping()).await, Ok(Ok(_)))
+    came_round.elapsed() < SUSPICIOUS || !matches!(timeout(ANSWER, write()).await, Ok(Ok(_)))
 }
 
 #[cfg(test)]

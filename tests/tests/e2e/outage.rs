@@ -1,5 +1,7 @@
 //! MongoDB goes away and comes back. Nothing is lost, nothing runs twice.
 
+use std::time::Duration;
+
 use bson::doc;
 use disbatch_core::task::{CancelRequest, Cancelled};
 use disbatch_mongod::locate;
@@ -7,6 +9,7 @@ use disbatch_mongod::server::{Options, Server};
 use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::time::timeout;
 
 /// Starts a server of the test's own.
 pub async fn start(data: &std::path::Path, port: Option<u16>) -> anyhow::Result<Server> {
@@ -130,5 +133,20 @@ async fn who_cancels_after_an_outage_does_not_wait_for_the_next_renewal() -> any
     assert_eq!(world.store().cancel_task(id, &request).await?, Cancelled::Requested);
     world.until_status(id, -3).await?;
     den.end_with(Signal::SIGTERM).await?;
+    server.stop().await
+}
+
+#[tokio::test]
+async fn a_server_that_answers_and_writes_nothing_is_noticed() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = start(data.path(), None).await?;
+    let world = World::at(server.uri()).await?;
+    let (store, admin) = (world.store(), world.database().client().database("admin"));
+    store.reach_majority().await?;
+    admin.run_command(doc! { "fsync": 1, "lock": true }).await?;
+    store.ping().await?;
+    assert!(timeout(Duration::from_secs(1), store.reach_majority()).await.is_err());
+    admin.run_command(doc! { "fsyncUnlock": 1 }).await?;
+    store.reach_majority().await?;
     server.stop().await
 }
